@@ -17,7 +17,6 @@ from msgspec import structs
 from regional_explorer.command.options import CommandError
 from regional_explorer.diagnostics.measured import wrong_plan_diagnostic
 from regional_explorer.errors import RegionalExplorerError
-from regional_explorer.page.answer import speed_text
 from regional_explorer.record import Record
 from regional_explorer.record.benchmark import NumericsVerdict, VariantName, Verdict
 from regional_explorer.record.changes import SpeedChange, plan_differences, session_changes, speed_change
@@ -25,7 +24,7 @@ from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Seve
 from regional_explorer.record.figure import QUIET
 from regional_explorer.record.partition import State
 from regional_explorer.record.session import Session
-from regional_explorer.record.speeds import Missing, Speed, plan_speed
+from regional_explorer.record.speeds import Missing, Speed, plan_speed, speed_text
 from regional_explorer.record.statistics import CONFIDENCE
 from regional_explorer.style.formats import interval
 

@@ -215,10 +215,10 @@ class Command:
     def measure(
         self, exploration: Exploration, run: Run, *, only_profile: bool = False, default: Sequence[str] = BY_DEFAULT
     ) -> bool:
-        """Compile and measure, or only profile, unless ``bench`` is False; with ``tune`` search for a plan first.
+        """Compile and measure, or only profile, unless ``bench`` is False; with ``tune`` search for a plan.
 
-        Without ``variants``, the variants of ``default`` are compared, and after a search torch.compile too, because
-        the search has compiled it. Return False if interrupted.
+        The final comparison of a search has measured its plan: only with ``variants`` these are measured too. Without
+        them the variants of ``default`` are compared. Return False if interrupted.
 
         Raises:
             RegionalExplorerError: nothing could be measured.
@@ -233,8 +233,9 @@ class Command:
                 return True
             if self.cold:
                 exploration.compile(cold=True, run=run)
-            variants = self.variants or (default if self.tune is None else BY_DEFAULT)
-            exploration.benchmark(variants=variants, budget_s=self.budget, run=run)
+            session = exploration.session
+            if self.tune is None or self.variants or session.is_outdated or not session.timings:
+                exploration.benchmark(variants=self.variants or default, budget_s=self.budget, run=run)
         except KeyboardInterrupt:
             return False
         return True

@@ -461,10 +461,21 @@ class Program(CutProgram):
 
     def cut(self, plan: Plan, new: Frame | None = None) -> None:
         """Cut the graphs along ``plan`` at the next use; facts learned about the pieces are kept."""
+        self._learned = self.learned
+        super().cut(plan, new)
+
+    @property
+    def learned(self) -> dict[tuple[tuple[Any, ...], PieceContent], Learned]:
+        """What was learned of every piece that was ever cut, by the state of torch and of the modules."""
         switches = self.switches if self._made is not None else ()
         state = self._recorded_state
-        self._learned |= {(state, switch.piece.content): facts for switch in switches if (facts := switch.learned)}
-        super().cut(plan, new)
+        return self._learned | {
+            (state, switch.piece.content): facts for switch in switches if (facts := switch.learned)
+        }
+
+    def learn_from(self, other: Program) -> None:
+        """Take over, for the next cut, what another program of the same graphs has learned."""
+        self._learned = other.learned | self._learned
 
     def key_of(self, switch: Switch, settings: str) -> str | None:
         """Return the key of the artifact that a partition needs; None also if its frozen weights have changed."""

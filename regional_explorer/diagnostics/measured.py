@@ -36,7 +36,7 @@ from regional_explorer.record.regions import (
     whole_gain_s,
 )
 from regional_explorer.record.session import Session
-from regional_explorer.record.speeds import plan_speed, ratio_text
+from regional_explorer.record.speeds import WORDS, plan_speed, ratio_text
 from regional_explorer.record.statistics import median_figure, paired_gaps
 from regional_explorer.style.formats import duration, pattern_text, with_interval
 from regional_explorer.tables.regions import trace_note
@@ -228,11 +228,10 @@ SAME_ERROR = 0.01
 """A variant's tensor is wrong for the trace's reason if the relative errors of both differ by at most this factor."""
 
 _NAMES = {
-    VariantName.AOT_EAGER: "the traced graphs without a compiler (aot_eager)",
-    VariantName.REGIONAL: "the plan (regional)",
-    VariantName.FULL: "plain torch.compile (full)",
-    VariantName.UPSTREAM: "the marks under upstream's regional_inductor (upstream)",
-    VariantName.LITE: "the marks under torch.compile(mode='lite') (lite)",
+    **{VariantName(name): word for name, word in WORDS.items()},
+    VariantName.AOT_EAGER: "the traced graphs without a compiler",
+    VariantName.UPSTREAM: "the marks under upstream's regional_inductor",
+    VariantName.LITE: "the marks under torch.compile(mode='lite')",
 }
 _OF_THE_PLAN = {VariantName.REGIONAL, VariantName.UPSTREAM, VariantName.LITE}
 
@@ -317,7 +316,7 @@ def _wrong_diagnostic(
     sentences = [
         f"The results of {_names_text(names)} are wrong: {session.errors_of(names[0], rows)}",
         *([TWIN_NOTE.capitalize()] if any(row.note == TWIN_NOTE for row in rows) else []),
-        *([f"The results of {' and '.join(right)} are right"] if right else []),
+        *([f"The results of {_names_text(right)} are right"] if right else []),
     ]
     remedy = _remedy(session, names[0], others, plan_is_right=VariantName.REGIONAL in right)
     return DiagnosticCode.VARIANT_WRONG.finding(f"{'. '.join(sentences)}.", remedy=remedy)

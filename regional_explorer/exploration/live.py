@@ -207,7 +207,7 @@ class Live:
                     self.measurements.measure(names, budget_s, run, results, regions=regions, more=more)
             finally:
                 if results.is_complete or not only_adds:  # else the figures of the step before stay
-                    self.measurements.add(results)
+                    self.measurements.add(results, self.program)
                     if results.timings:
                         self.measurements.remember(self.session)
             if run.cancelled():
@@ -226,11 +226,17 @@ class Live:
         def keep(found: Tuning) -> None:
             self.tuning = replace(found, remarks=dict(crew.remarks))
 
-        bench = LiveBench(self.variants, self.environment, run, turn, crew)
+        bench = LiveBench(self.variants, self.present_environment(), run, turn, crew, self._remember_compared)
         with contextlib.closing(crew), bench.closing():
             found = tune(bench, limits, ledger, keep)
             keep(found)
         StopReason(found.stopped).raise_interrupt()
+
+    def _remember_compared(self, program: Program, results: BenchmarkResults) -> None:
+        """Keep a search's final comparison as a benchmark of one of its plans."""
+        self.measurements.add(results, program)
+        if VariantName.REGIONAL in results.verdicts[0]:
+            self.measurements.remember(self._measured(program, partitions(program), results))
 
     def measure_suggestions(
         self,
@@ -341,53 +347,30 @@ class Live:
 
     def _new_session(self) -> Session:
         """Return the session with all results so far; its diagnostics are sorted by severity."""
-        program, capture, graphs = self.program, self.capture, self.capture.graphs
-        plan_partitions = partitions(program)
+        program, plan_partitions = self.program, partitions(self.program)
         measured = self.measurements.of(plan_partitions)
         shown_plan = measured or self.measurements.nearest
         if measured is None and shown_plan is not None and shown_plan.results.conditions is None:
             shown_plan = None  # a session without conditions cannot say that its verdicts are of another plan
         results = shown_plan.results if shown_plan else BenchmarkResults()
-        environment = self.present_environment()
         timings, costs = tuple(results.timings), tuple(results.costs)
         if timings and VariantName.FULL not in {timing.variant for timing in timings}:
             earlier, cost = self.measurements.full.get(repr(results.environment), ((), None))
             timings, costs = (*timings, *earlier), (*costs, *([cost] if cost else []))
         conditions = results.conditions
         if measured is None and shown_plan is not None and conditions is not None:
-            moved = environment.changes_since(conditions.environment) and shown_plan.plan == program.plan
-            conditions = replace(conditions, outdated=not moved)
+            moved = self.present_environment().changes_since(conditions.environment) and shown_plan.plan == program.plan
+            of_a_plan = VariantName.REGIONAL in {timing.variant for timing in timings}
+            conditions = replace(conditions, outdated=of_a_plan and not moved)
         partition_timings, partition_numerics, cures = self.measurements.figures(plan_partitions)
-        codes, kernel_times = self.insights.codes, self.insights.kernel_times
-        artifacts = {
-            key: replace(artifact, code=codes.get(key), kernel_times=kernel_times.get(key))
-            for key, artifact in artifact_records(program, plan_partitions).items()
-        }
-        marked = self._marked.of(
-            (graphs, program.assignment),
-            lambda: (tuple(program.assignment.with_carved_marked(graphs)), members(graphs, program.assignment)),
-        )
-        session = Session(
-            title=self.title,
-            environment=environment,
-            grad=capture.call.grad,
-            dynamic=capture.dynamic,
-            late_graphs=tuple(sorted(capture.late_graphs)),
-            graphs=marked[0],
-            breaks=capture.breaks,
-            plan=program.plan,
-            members=marked[1],
-            partitions=with_measured_states(plan_partitions, partition_timings),
+        session = replace(
+            self._measured(program, with_measured_states(plan_partitions, partition_timings), results),
             timings=timings,
             conditions=conditions,
-            numerics=tuple(results.numerics),
-            artifacts=artifacts,
-            toolchain=program.toolchain,
             variant_costs=costs,
             partition_timings=partition_timings,
             partition_numerics=partition_numerics,
             reconciliation=results.reconciliation,
-            memory=tuple(results.memory),
             trace_s=self.trace_s,
             profile=self.profile,
             tuning=self.tuning,
@@ -418,6 +401,37 @@ class Live:
         ]
         all_diagnostics.sort(key=lambda diagnostic: list(Severity).index(diagnostic.severity), reverse=True)
         return replace(session, diagnostics=tuple(all_diagnostics))
+
+    def _measured(self, program: Program, parts: tuple[Partition, ...], results: BenchmarkResults) -> Session:
+        """Return the session of a program, whose partitions are ``parts``, with the results for the whole call."""
+        capture, graphs = program.capture, program.capture.graphs
+        codes, kernel_times = self.insights.codes, self.insights.kernel_times
+        marked = self._marked.of(
+            (graphs, program.assignment),
+            lambda: (tuple(program.assignment.with_carved_marked(graphs)), members(graphs, program.assignment)),
+        )
+        return Session(
+            title=self.title,
+            environment=self.present_environment(),
+            grad=capture.call.grad,
+            dynamic=capture.dynamic,
+            late_graphs=tuple(sorted(capture.late_graphs)),
+            graphs=marked[0],
+            breaks=capture.breaks,
+            plan=program.plan,
+            members=marked[1],
+            partitions=parts,
+            artifacts={
+                key: replace(artifact, code=codes.get(key), kernel_times=kernel_times.get(key))
+                for key, artifact in artifact_records(program, parts).items()
+            },
+            toolchain=program.toolchain,
+            timings=tuple(results.timings),
+            conditions=results.conditions,
+            numerics=tuple(results.numerics),
+            variant_costs=tuple(results.costs),
+            memory=tuple(results.memory),
+        )
 
     def require_open(self) -> None:
         """Raise ClosedError if the exploration is closed."""
@@ -450,14 +464,19 @@ class Live:
         return [graph for frame in self.capture.current_frames() if not frame.late for graph in frame.graphs]
 
     def take_over(self, earlier: Live) -> None:
-        """Continue with the artifacts and the measured plans of an earlier trace of the call, and free that trace."""
+        """Continue with the artifacts and the measured plans of an earlier trace of the call, and free that trace.
+
+        If the plan is one of these, the call runs once, so that its artifacts and figures are found.
+        """
         self.plan_diagnostics, self.first_plan = earlier.plan_diagnostics, earlier.first_plan
-        self.measurements.runs, self.measurements.full = earlier.measurements.runs, earlier.measurements.full
+        self.measurements.take_over(earlier.measurements)
         self.saved_artifacts, self.tuning = earlier.saved_artifacts, earlier.tuning
         earlier.capture.instead = raise_retraced
         earlier.keep_session()
         self.program.take_over(earlier.program)
         earlier.free_trace()
+        if self.measurements.has(self.program.plan):
+            self.program.record_layouts()
 
     def close(self) -> None:
         """Free arguments, traces and artifacts. The session stays readable."""

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from regional_explorer.compiler import toolchain
 from regional_explorer.compiler.compilation import compile_plan, start_toolchain
 from regional_explorer.compiler.partition_records import partitions
+from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import Run
 from regional_explorer.errors import MeasureError, NoCompilerError, check_flag
 from regional_explorer.measure.benchmark import BenchmarkResults, benchmark
@@ -64,9 +65,13 @@ class MeasuredPartition:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredPlan:
-    """One benchmark: its plan, the ``partitions`` it ran with, and its results for the call and each partition."""
+    """One benchmark: its plan, the ``partitions`` it ran with, and its results for the call and each partition.
+
+    ``dynamic`` is that of the trace.
+    """
 
     plan: Plan
+    dynamic: bool | None
     partitions: tuple[Partition, ...]
     results: BenchmarkResults
     alone: Mapping[PartitionContent, MeasuredPartition]
@@ -92,7 +97,7 @@ class Measurements:
         self.runs: tuple[Session, ...] = ()
         self.revision = 0
         self.full: dict[str, tuple[tuple[Timing, ...], CompileCost]] = {}
-        self._plans: dict[tuple[str, PlanContent], MeasuredPlan] = {}
+        self._plans: dict[tuple[str, int, PlanContent], MeasuredPlan] = {}
         self._alone: dict[str, dict[PartitionContent, MeasuredPartition]] = {}
 
     def _chosen(self, variants: Sequence[str] | None, *, more: bool = False) -> list[VariantName]:
@@ -228,18 +233,30 @@ class Measurements:
             return [name for name in names if name in (VariantName.EAGER, VariantName.AOT_EAGER)]
         return names
 
-    def add(self, results: BenchmarkResults) -> None:
-        """Keep the results of a benchmark, in place of an earlier benchmark of the same plan.
+    def take_over(self, earlier: Measurements) -> None:
+        """Continue with the measured plans of an earlier trace of the call."""
+        self.runs, self.full, self._plans = earlier.runs, earlier.full, earlier._plans
 
-        A benchmark that ended before it measured anything is kept only if the plan has no other.
+    def has(self, plan: Plan) -> bool:
+        """Return whether a plan was measured, in this or an earlier trace."""
+        return any(measured.plan == plan for measured in self._plans.values())
+
+    def add(self, results: BenchmarkResults, program: Program) -> None:
+        """Keep the results of a benchmark of a program's plan, in place of an earlier benchmark of the same plan.
+
+        The program may be of another trace. A benchmark that ended before it measured anything is kept only if the
+        plan has no other.
         """
         measured_before = self.last is not None and self.last.results.timings
         if not results.timings and (measured_before or not (results.numerics or results.diagnostics)):
             return
+        main = self._variants.program
+        if program is not main and program.capture is main.capture:
+            main.learn_from(program)
         # Read after the run: an artifact may have rejected its inputs during it. The plan cannot have changed.
-        measured = partitions(self._variants.program)
+        measured = partitions(program)
         environment = repr(results.environment or self._environment())
-        content = environment, self._content(measured)
+        content = environment, _trace_content(program), _content(program, measured)
         whole = tuple(timing for timing in results.timings if timing.variant == VariantName.FULL)
         for cost in results.costs if whole and results.is_complete else ():
             if cost.what == VariantName.FULL:
@@ -248,12 +265,10 @@ class Measurements:
             results = _with_earlier_verdicts(results, self._plans[content].results)
         self.revision += 1
         alone = _measured_by_content(self.revision, measured, results)
-        self.last = MeasuredPlan(self._variants.program.plan, measured, results, alone)
+        self.last = MeasuredPlan(program.plan, program.capture.dynamic, measured, results, alone)
         self._alone.setdefault(environment, {}).update(alone)
-        self._plans.pop(content, None)
-        self._plans[content] = self.last
-        if len(self._plans) > MAX_PLANS:
-            del self._plans[next(iter(self._plans))]
+        others = [(key, other) for key, other in self._plans.items() if key != content]
+        self._plans = dict([*others, (content, self.last)][-MAX_PLANS:])
 
     def remember(self, session: Session) -> None:
         """Keep the session of the newest benchmark, in place of an earlier session of the same plan.
@@ -272,22 +287,26 @@ class Measurements:
 
     def of(self, partitions: Iterable[Partition]) -> MeasuredPlan | None:
         """Return the last benchmark of the plan with these partitions in the present environment, or None."""
-        return self._plans.get((repr(self._environment()), self._content(partitions)))
+        program = self._variants.program
+        return self._plans.get((repr(self._environment()), _trace_content(program), _content(program, partitions)))
 
     @property
     def nearest(self) -> MeasuredPlan | None:
-        """The newest benchmark of the plan at hand, or of any plan, in the environment most similar to the present."""
-        now, plan = self._environment(), self._variants.program.plan
+        """The newest benchmark of the plan at hand, or of any plan, in the environment most similar to the present.
+
+        It is of a call that is traced in the same way.
+        """
+        now, plan, trace = self._environment(), self._variants.program.plan, self._variants.program.capture
+        plans = (
+            one
+            for one in reversed(self._plans.values())
+            if (one.plan.tracing, one.dynamic) == (trace.tracing, trace.dynamic)
+        )
 
         def difference(measured: MeasuredPlan) -> tuple[bool, int]:
             return measured.plan != plan, len(now.changes_since(measured.results.environment))
 
-        return min(reversed(self._plans.values()), key=difference, default=None)
-
-    def _content(self, partitions: Iterable[Partition]) -> PlanContent:
-        """Return the content of a plan in the graphs of the explored call, without the graphs of later calls."""
-        late = self._variants.program.capture.late_graphs
-        return plan_content(part for part in partitions if part.graph not in late)
+        return min(plans, key=difference, default=None)
 
     def figures(
         self, partitions: Sequence[Partition]
@@ -313,6 +332,18 @@ class Measurements:
                 numerics += [replace(row, partition=part.id) for row in figures.numerics]
                 cures[part.id] = figures.cure
         return tuple(timings), tuple(numerics), cures
+
+
+def _content(program: Program, partitions: Iterable[Partition]) -> PlanContent:
+    """Return the content of a plan in the graphs of the explored call, without the graphs of later calls."""
+    return plan_content(part for part in partitions if part.graph not in program.capture.late_graphs)
+
+
+def _trace_content(program: Program) -> int:
+    """Return a hash of all ops of the explored call: other traces may have other ops around the same partitions."""
+    capture = program.capture
+    graphs = [graph for graph in capture.graphs if graph.id not in capture.late_graphs]
+    return hash((capture.dynamic, tuple((node.name, node.target) for graph in graphs for node in graph.nodes)))
 
 
 MEASURED_AGAIN = "Measured again without a verdict: the figures are of the run before."
@@ -363,7 +394,7 @@ def _compiles(run: Session) -> set[tuple[str, float]]:
 def _history_key(run: Session) -> tuple[object, ...]:
     """Return the key of a plan in the history: its shapes and environment, and its configs even if of equal code.
 
-    As in ``Measurements._content``, graphs of later calls do not count.
+    As in ``_content``, graphs of later calls do not count.
     """
     explored = (part for part in run.partitions if part.graph not in run.late_graphs)
     return (

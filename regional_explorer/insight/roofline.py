@@ -22,11 +22,12 @@ from regional_explorer.measure.numerics import Reference, are_bitwise_equal, com
 from regional_explorer.measure.tolerances import gap
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.artifact import ArtifactCode
-from regional_explorer.record.benchmark import NumericsVerdict, Phase, VariantName, Verdict, withheld_text
+from regional_explorer.record.benchmark import NumericsVerdict, Phase, VariantName, Verdict
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.regions import region_timings_of_whole_call
 from regional_explorer.record.roofline import BitwiseTrial, FullGraph, OpDifference, PhaseReach, RegionReach
 from regional_explorer.record.session import Session
+from regional_explorer.record.speeds import WORDS
 from regional_explorer.record.statistics import CONFIDENCE, Floats, confidence_interval, median_figure, paired_gaps
 from regional_explorer.regions.cut import Piece
 from regional_explorer.regions.instances import Claim
@@ -108,11 +109,11 @@ def phase_reaches(session: Session) -> tuple[PhaseReach, ...]:
             samples_s = [np.array(timing.samples_s) for timing in compared]
             gain_s, share = median_figure(paired_gaps(samples_s[0], samples_s[-1])), share_of_gain(*samples_s)
             verdict = compared[-1].verdict
+            wrong = [WORDS[one.variant] for one in compared if one.numerics.withholds_speedup]
+            withheld = f"{Verdict.WITHHELD}: {' and '.join(wrong)} not right" if wrong else ""
             sure = verdict is Verdict.FASTER, verdict is Verdict.SLOWER
             eager_s, regional_s, full_s = (timing.median_s for timing in compared)
-            reaches.append(
-                PhaseReach(phase, eager_s, regional_s, full_s, gain_s, share, *sure, withheld=withheld_text(*compared))
-            )
+            reaches.append(PhaseReach(phase, eager_s, regional_s, full_s, gain_s, share, *sure, withheld=withheld))
     if not reaches or session.is_outdated:
         raise MeasureError(f"This plan was not measured. {MEASURE_FIRST}")
     return tuple(reaches)

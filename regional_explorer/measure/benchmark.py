@@ -90,6 +90,16 @@ class BenchmarkResults:
         """Whether the call was measured for as long as it had to be."""
         return self.rounds is not None and self.rounds.stopped in (StopReason.PRECISE, StopReason.BUDGET)
 
+    def add_verdicts(self, verdicts: Mapping[str, NumericsVerdict], against: Mapping[str, NumericsVerdict]) -> None:
+        """Add the verdicts of a check of further variants."""
+        self.verdicts = {**self.verdicts[0], **verdicts}, {**self.verdicts[1], **against}
+
+    def add_rounds(self, rounds: RoundsResult, environment: Environment) -> None:
+        """Add the rounds of the checked variants, with timings and conditions."""
+        self.rounds, self.environment, self.timings = rounds, environment, [*timings_of(rounds, *self.verdicts)]
+        self.conditions = conditions_of(rounds, environment)
+        self.diagnostics += rounds.failures
+
     def add_noise(self, noise: Noise) -> None:
         """Add the noise of a further measurement of the same benchmark."""
         if self.conditions is not None:
@@ -124,17 +134,13 @@ def benchmark(
         return False
     timed_calls = [variants.get(name) for name in ready]
     with variants.program.selected(), variants.call.restoring():
-        rounds = results.rounds = measure_rounds(
-            timed_calls, budget_s, context, baseline=VariantName.EAGER, earlier=results.rounds
-        )
-    timings = timings_of(rounds, *results.verdicts)
-    results.timings = [*_without_verdict(timings, variants.traced_since(traces), variants.given_up())]
-    results.conditions = conditions_of(rounds, context.environment)
-    results.diagnostics += rounds.failures
+        rounds = measure_rounds(timed_calls, budget_s, context, baseline=VariantName.EAGER, earlier=results.rounds)
+    results.add_rounds(rounds, context.environment)
+    results.timings = [*_without_verdict(results.timings, variants.traced_since(traces), variants.given_up())]
     rounds.stopped.raise_interrupt()
     if not results.is_complete:
         return False
-    if before is not None:
+    if before is not None and results.conditions is not None:
         beside, left_out = before.noise_beside, before.memory_left_out
         results.conditions = replace(results.conditions, noise_beside=beside, memory_left_out=left_out)
         return True

@@ -131,8 +131,9 @@ def figure_of(values: Floats, noise: Noise) -> Figure:
 
 
 def variant_failed_diagnostic(variant: str, message: str) -> Diagnostic:
-    """Return the finding of a variant that raised, ``plan-failed`` for the plan; ``message`` begins with its name."""
-    code = DiagnosticCode.PLAN_FAILED if variant == VariantName.REGIONAL else DiagnosticCode.VARIANT_FAILED
+    """Return the finding of a variant that raised; ``message`` begins with its name."""
+    of_variant = {VariantName.REGIONAL: DiagnosticCode.PLAN_FAILED, VariantName.FULL: DiagnosticCode.FULL_FAILED}
+    code = of_variant.get(VariantName(variant), DiagnosticCode.VARIANT_FAILED)
     remedy = "The other variants were measured; call this one by hand to see the full traceback."
     return code.finding(f"Variant {message}", remedy=remedy)
 
@@ -166,6 +167,12 @@ class RoundsResult:
     gpu: str = ""
     pruned: tuple[str, ...] = ()
     benchmarks: int = 1
+
+    def of(self, names: Mapping[str, str]) -> RoundsResult:
+        """Return the rounds of some of the variants under other ``names``, which are given by their own."""
+        samples = {names[own]: samples for own, samples in self.samples.items() if own in names}
+        dropped = {names[own]: why for own, why in self.dropped.items() if own in names}
+        return dataclasses.replace(self, samples=samples, dropped=dropped, pruned=())
 
     def can_continue(self, names: Collection[str], baseline: str) -> bool:
         """Return whether rounds of these variants can be added: a ratio needs samples of both in every round."""

@@ -22,7 +22,7 @@ from regional_explorer.record.figure import Figure
 from regional_explorer.record.files import to_json
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.session import Session
-from regional_explorer.record.speeds import BEST, WORDS, Missing, Speed, interval_ends, ratio_text
+from regional_explorer.record.speeds import BEST, WORDS, Speed, interval_ends, not_compared, speed_text
 from regional_explorer.record.statistics import CONFIDENCE
 from regional_explorer.record.tuning import EAGER
 from regional_explorer.style.css import PAGE, TONES, TRENDS, page_css, toned
@@ -76,7 +76,7 @@ def gain_of(finding: AnswerFinding, answer: Answer) -> str:
 def headline(answer: Answer) -> list[tuple[str, str]]:
     """Return the first sentence, which says what to use, as parts: each with the tone of its verdict."""
     plan, eager = _name(answer, WORDS[PLAN]), WORDS[VariantName.EAGER]
-    if answer.state is AnswerState.WRONG and answer.results is not None and not answer.use:
+    if _begins_with_results(answer):
         return [(_results(answer), "bad")]
     if answer.state is AnswerState.FAILED and not answer.use:
         return [("Your plan raised an error when it was measured: see the finding plan-failed.", "bad")]
@@ -89,9 +89,17 @@ def headline(answer: Answer) -> list[tuple[str, str]]:
     if answer.state is AnswerState.NO_VERDICT:
         speeds = (answer.speed(WORDS[PLAN], word) for word in (eager, WORDS[COMPILED]))
         known = [speed for speed in speeds if speed is not None and speed.speedup is not None]
-        reasons = _reasons(answer)
-        return _joined(f"No verdict yet: {plan} is ", known) if known else [(f"No verdict yet: {reasons}", "")]
+        return _joined(f"No verdict yet: {plan} is ", known) if known else [("No verdict yet.", "")]
     return [(_profiled(answer) or "Traced; nothing is compiled yet.", "")]
+
+
+def headline_text(answer: Answer) -> str:
+    """Return the first sentence."""
+    return "".join(text for text, _ in headline(answer))
+
+
+def _begins_with_results(answer: Answer) -> bool:
+    return answer.state is AnswerState.WRONG and answer.results is not None and not answer.use
 
 
 def _named(answer: Answer, speed: Speed | None) -> Speed | None:
@@ -104,7 +112,7 @@ def _joined(begin: str, speeds: Iterable[Speed | None], end: str = "") -> list[t
     made = [
         (speed_text(speed), TONES.get(speed.verdict, ""))
         for speed in speeds
-        if speed is not None and speed.verdict not in {*Missing, Verdict.WITHHELD}
+        if speed is not None and not not_compared(speed)
     ]
     parts = [part for clause in made for part in ((", ", ""), clause)][1:]
     return [(begin, ""), *parts, (f"{end}.", "")]
@@ -124,24 +132,22 @@ _FRACTIONS = ("half", "a third", "a quarter", "a fifth", "a sixth", "a seventh",
 
 
 def _profiled(answer: Answer) -> str:
-    """Return what an eager call takes, and where; empty without a profile."""
-    if answer.eager_s is None:
-        return ""
-    takes = f"A {_call(answer)} takes {with_interval(answer.eager_s, duration)} eager"
+    """Return what an eager call takes, and where, as far as a profile knows; empty without one."""
+    time = "" if answer.eager_s is None else f"A {_call(answer)} takes {with_interval(answer.eager_s, duration)} eager"
     if not answer.where:
-        return f"{takes}."
+        return f"{time}." if time else ""
     whole, *parts = answer.where
     inside = ", ".join(f"{part.name} {100.0 * part.share:.0f} %" for part in parts)
-    return f"{takes}, {100.0 * whole.share:.0f} % of it in {whole.name}{f': {inside}' if inside else ''}."
+    takes = f"{time}, {100.0 * whole.share:.0f} % of it in {whole.name}"
+    spends = f"An eager {_call(answer)} spends {100.0 * whole.share:.0f} % of its time in {whole.name}"
+    return f"{takes if time else spends}{f': {inside}' if inside else ''}."
 
 
-def sentences(answer: Answer, *, with_times: bool = True) -> Iterator[str]:
+def sentences(answer: Answer, *, first: bool = True, with_times: bool = True) -> Iterator[str]:
     """Yield the answer in sentences: what to use, then times, correctness, costs, regions.
 
-    A view with a chart leaves the times out.
+    A view with a chart leaves the times out, and one with a headline of its own the ``first`` sentence.
     """
-    first = "".join(text for text, _ in headline(answer))
-    results, reasons = _results(answer), _reasons(answer)
     others = [change for change in answer.outdated_by if change != "the plan"]
     now = f"Now there is {listing(others, joint=' and ')}." if others else ""
     plan = f"The figures are of {EARLIER_PLAN}." if answer.of_earlier_plan else ""
@@ -149,11 +155,11 @@ def sentences(answer: Answer, *, with_times: bool = True) -> Iterator[str]:
         None,
         (
             " ".join(filter(None, (plan, now))),
-            first,
-            "" if reasons in first else reasons if reasons.startswith("torch") else reasons[:1].upper() + reasons[1:],
+            headline_text(answer) if first else "",
+            *_reasons(answer),
             _times(answer) if with_times else "",
             _search_result(answer),
-            results if results != first else "",
+            "" if _begins_with_results(answer) else _results(answer),
             _cost(answer),
             _regions(answer),
         ),
@@ -191,19 +197,17 @@ def _row_name(answer: Answer, word: str) -> str:
     return f"{_name(answer, word)} (of {AN_EARLIER_RUN})" if word in answer.of_earlier_run else _name(answer, word)
 
 
-def _reasons(answer: Answer) -> str:
-    """Return why comparisons of the plan have no verdict, and which were not made; empty without any."""
+def _reasons(answer: Answer) -> Iterator[str]:
+    """Yield why comparisons of the plan have no verdict, and which were not made."""
     full = answer.speed(WORDS[COMPILED], WORDS[VariantName.EAGER])
-    if answer.state is AnswerState.TRACED and full is not None and full.verdict is Verdict.WITHHELD:
-        return f"{WORDS[COMPILED]} is {speed_text(full)}."
-    if answer.state not in {AnswerState.ANSWERED, AnswerState.NO_VERDICT}:
-        return ""
-    speeds = [answer.speed(WORDS[PLAN], against) for against in (WORDS[VariantName.EAGER], WORDS[COMPILED])]
-    made = [speed for speed in speeds if speed is not None]
-    by_why = grouped((speed.why, speed.against) for speed in made if speed.why)
-    clauses = [f"{why} (against {' and '.join(others)})" for why, others in by_why.items()]
-    clauses += [speed_text(speed) for speed in made if speed.verdict in {*Missing, Verdict.WITHHELD}]
-    return f"{'; '.join(clauses)}." if clauses else ""
+    if answer.state is AnswerState.TRACED and full is not None:
+        yield not_compared(full) if full.verdict is Verdict.WITHHELD else ""
+    if answer.state in {AnswerState.ANSWERED, AnswerState.NO_VERDICT}:
+        speeds = [answer.speed(WORDS[PLAN], against) for against in (WORDS[VariantName.EAGER], WORDS[COMPILED])]
+        made = [speed for speed in speeds if speed is not None]
+        by_why = grouped((speed.why, speed.against) for speed in made if speed.why)
+        yield from (f"No verdict against {' and '.join(others)}: {why}." for why, others in by_why.items())
+        yield from map(not_compared, made)
 
 
 def _search_result(answer: Answer) -> str:
@@ -211,47 +215,18 @@ def _search_result(answer: Answer) -> str:
     found = answer.found
     if found is None:
         return ""
-    if not found.compared:
+    if not found.tried:
         untried = answer.state is AnswerState.TRACED
         return "The search had no time to try a plan: a longer search may find one." if untried else ""
     if not found.is_plan:
-        return f"The search tried {count(found.compared, 'plan')}: none is clearly faster than {found.title}."
+        return f"The search tried {count(found.tried, 'plan')}: none is clearly faster than {found.title}."
     seconds = "" if found.time_s is None else f" takes {with_interval(found.time_s, duration)}"
-    speeds = [] if answer.use == BEST else [speed_text(one) for one in found.speeds if isinstance(one.verdict, Verdict)]
+    speeds = [] if answer.use == BEST else [speed_text(one) for one in found.speeds if not not_compared(one)]
     subject = "The plan found" if found.final else "The search was stopped; the best plan so far"
     return f"{subject}{seconds}{''.join(f', {text}' for text in speeds)}: {clean(found.title)}."
 
 
-def speed_text(speed: Speed) -> str:
-    """Return a comparison in words, ``1.16× as fast as eager (1.14–1.18)``, or why there is none."""
-    against, ratio = speed.against, speed.speedup
-    if speed.verdict is Missing.NOT_MEASURED:
-        return f"{against} was not measured"
-    if speed.verdict is Missing.FAILED:
-        return f"{against} fails on this call"
-    if speed.verdict is Verdict.WITHHELD:
-        wrong = "wrong" if NumericsVerdict.FAILED in speed.wrong.values() else "not known to be right"
-        return f"not compared with {against}, as the results of {' and '.join(speed.wrong)} are {wrong}"
-    if ratio is None:
-        known = f"{speed.verdict} than {against}, by an unknown factor" if speed.is_certain else ""
-        return known or f"not compared with {against} yet"
-    if speed.verdict in {Verdict.FASTER, Verdict.SLOWER}:
-        text = ratio_text(ratio, against)
-    else:
-        low, value, high = interval_ends(ratio)
-        side = "not clearly faster than" if value >= 1.0 else "not clearly slower than"
-        same = speed.verdict is Verdict.SAME
-        text = f"{'as fast as' if same else side} {against} ({low:.2f}–{high:.2f}×)"
-    is_in_results = {speed.of, against} == {WORDS[PLAN], WORDS[VariantName.EAGER]}
-    note = "" if speed.comparable or is_in_results else f", results {NumericsVerdict.NOT_COMPARABLE}"
-    return f"{text}{note}"
-
-
 _RESULTS: Mapping[NumericsVerdict, str] = {
-    NumericsVerdict.OK: "The results are those of eager, within rounding.",
-    NumericsVerdict.FAILED: "The results of {plan} are wrong: no speed is given",
-    NumericsVerdict.CHAOTIC: "It is unknown whether the results of {plan} are right, since rounding is amplified "
-    "without limit: no speed is given",
     NumericsVerdict.NOT_COMPARABLE: "The results cannot be compared with those of eager; ex.numerics says why.",
     NumericsVerdict.NOT_CHECKED: "The results were not checked.",
     NumericsVerdict.NOT_COMPARED: "The results were not compared.",
@@ -259,14 +234,17 @@ _RESULTS: Mapping[NumericsVerdict, str] = {
 
 
 def _results(answer: Answer) -> str:
-    if answer.results is None:
-        return "The results were not checked." if answer.times.get(WORDS[PLAN]) else ""
-    if answer.results is NumericsVerdict.OK and answer.bitwise:
-        return "The results are those of eager, bit for bit."
-    if answer.results is NumericsVerdict.OK and answer.errors:
-        return f"The results are those of eager, within rounding ({answer.errors})."
-    text = _RESULTS.get(answer.results, "").format(plan=_name(answer, WORDS[PLAN]))
-    return text if text.endswith(".") or not text else f"{text}{f': {answer.errors}' if answer.errors else ''}."
+    plan, errors = _name(answer, WORDS[PLAN]), answer.errors
+    if answer.results is NumericsVerdict.OK:
+        how = "bit for bit" if answer.bitwise else f"within rounding{f' ({errors})' if errors else ''}"
+        return f"The results are those of eager, {how}."
+    withheld = f": no speed is given{f': {errors}' if errors else ''}."
+    if answer.results is NumericsVerdict.FAILED:
+        return f"The results of {plan} are wrong{withheld}"
+    if answer.results is NumericsVerdict.CHAOTIC:
+        return f"It is unknown whether the results of {plan} are right, as rounding decides them{withheld}"
+    known = answer.results or (NumericsVerdict.NOT_CHECKED if answer.times.get(WORDS[PLAN]) else None)
+    return _RESULTS.get(known, "") if known else ""
 
 
 def _cost(answer: Answer) -> str:
@@ -374,13 +352,11 @@ def answer_nodes(
 
     A panel has a ``button`` for each finding, and the elements ``after`` in place of the next step in words.
     """
-    parts = headline(answer)
-    first = "".join(text for text, _ in parts)
-    others = [sentence for sentence in sentences(answer, with_times=not chart) if sentence != first]
+    others = sentences(answer, first=False, with_times=not chart)
     nodes = [
         node(
             "p",
-            node("b", *(toned(text, tone, TRENDS) if tone else text for text, tone in parts), " "),
+            node("b", *(toned(text, tone, TRENDS) if tone else text for text, tone in headline(answer)), " "),
             node("span", " ".join(others), class_="rx-more"),
             class_="rx-headline",
             role="status",
@@ -507,10 +483,15 @@ def answer_markdown(answer: Answer) -> str:
     ]
     if answer.found is not None and answer.found.is_plan:
         rows.append((BEST, answer.found.time_s, answer.found.speeds[0], None))
-    first, call = "".join(text for text, _ in headline(answer)), re.sub(r"[|`]", " ", clean(answer.call, SHORT))
-    facts = [_results(answer), answer.noise, f"Measured with {answer.conditions}." if answer.conditions else ""]
+    call = re.sub(r"[|`]", " ", clean(answer.call, SHORT))
+    facts = [
+        *_reasons(answer),
+        "" if _begins_with_results(answer) else _results(answer),
+        answer.noise,
+        f"Measured with {answer.conditions}." if answer.conditions else "",
+    ]
     lines = [
-        f"**{clean(first, MOST_FACT)}**",
+        f"**{clean(headline_text(answer), MOST_FACT)}**",
         "",
         f"| a {_call(answer)} of `{call}` | time | as fast as eager | compile |",
         "|---|---|---|---|",

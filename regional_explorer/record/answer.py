@@ -8,8 +8,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
-from msgspec.structs import replace
-
 from regional_explorer.errors import count
 from regional_explorer.record import Count, Quantity, Record, Seconds
 from regional_explorer.record.action import BENCHMARK, TUNE, Action, ActionKind, mark_action, show_table_action
@@ -40,14 +38,14 @@ from regional_explorer.record.speeds import (
     comparison,
     has_failed,
     if_bounded,
-    if_narrow,
     interval_ends,
+    numerics_of,
     speed_of,
     speeds_of_try,
     variant_to_use,
 )
 from regional_explorer.record.statistics import MIN_FLOOR, VERDICT_CONFIDENCE, fewest_values
-from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, NumericsRequirement, Try, Tuning
+from regional_explorer.record.tuning import EAGER, TORCH_COMPILE
 
 # ---------------------------------------------------------------------------------------------------------- thresholds
 
@@ -103,7 +101,7 @@ class SearchBest(Record, frozen=True, omit_defaults=False):
     """The time of a call."""
     speeds: tuple[Speed, ...] = ()
     """Its speeds against the other variants."""
-    compared: Count = 0
+    tried: Count = 0
     """How many plans were tried."""
     final: bool = True
     """False if the search ended before its final comparison, so that this is the best plan so far."""
@@ -145,7 +143,7 @@ class Answer(Record, frozen=True, omit_defaults=False):
     outdated_by: tuple[str, ...] = ()
     """What has changed since ``times``, ``speeds``, ``results`` and ``errors`` were measured: ``the plan``, threads."""
     of_search: bool = False
-    """Whether times and speeds are from the final comparison of a search."""
+    """Whether times and speeds are from the final comparison of the last search."""
     found: SearchBest | None = None
     """The best plan that the search found."""
     times: Mapping[str, Figure] = {}
@@ -211,23 +209,14 @@ class Answer(Record, frozen=True, omit_defaults=False):
         return comparison(self.speeds, of, against)
 
 
-def _speeds(session: Session, state: AnswerState) -> tuple[Speed, ...]:
+def _speeds(session: Session) -> tuple[Speed, ...]:
     pairs = (
         (VariantName.REGIONAL, VariantName.EAGER),
         (VariantName.REGIONAL, VariantName.FULL),
         (VariantName.FULL, VariantName.EAGER),
     )
-    failed = (has_failed(session, variant) for variant in (VariantName.REGIONAL, VariantName.FULL))
-    if not session.timings and not any(failed):
-        return ()
-    speeds = [speed_of(session, of, against) for of, against in pairs]
-    plan, wrong = WORDS[VariantName.REGIONAL], state is AnswerState.WRONG
-    return tuple(
-        Speed(speed.of, speed.against, Verdict.WITHHELD, wrong=speed.wrong or {plan: NumericsVerdict.FAILED})
-        if wrong and plan == speed.of
-        else replace(speed, speedup=if_narrow(speed.speedup))
-        for speed in speeds
-    )
+    failed = any(has_failed(session, variant) for variant in (VariantName.REGIONAL, VariantName.FULL))
+    return tuple(speed_of(session, *pair) for pair in pairs) if session.timings or failed else ()
 
 
 def _repaid_after(timing: Timing | None, eager: Timing | None, waited_s: float) -> Figure | None:
@@ -250,38 +239,21 @@ def _repaid_after(timing: Timing | None, eager: Timing | None, waited_s: float) 
 # ------------------------------------------------------------------------------------------------------------- searches
 
 
-def _final_tries(session: Session) -> dict[VariantName, Try]:
-    """Return the tries of a search's final comparison by variant; empty if a benchmark has measured the plan at hand.
-
-    If the search did not compare the plan at hand, these are only eager and ``torch.compile``.
-    """
-    tuning = session.tuning
-    if tuning is None or (session.whole_timings and not session.is_outdated):
-        return {}
-    compared = tuning.compared(session.plan)
-    if compared is None and session.whole_timings:
-        return {}
-    names = {VariantName.EAGER: EAGER, VariantName.FULL: TORCH_COMPILE}
-    tries = tuning.by_title
-    finals = {variant: tries[title] for variant, title in names.items() if title in tries and tries[title].final}
-    return finals if compared is None else {**finals, VariantName.REGIONAL: compared}
+def _is_of_search(session: Session) -> bool:
+    """Return whether the figures are of the rounds of the final comparison of the last search."""
+    ours = session.whole_timings.get(VariantName.EAGER)
+    theirs = () if session.tuning is None else session.tuning.timings
+    return any(ours is not None and ours.samples_s == timing.samples_s for timing in theirs)
 
 
 def _found_by_search(session: Session) -> SearchBest | None:
     """Return the best plan of the last search, unless it is the plan at hand."""
     tuning = session.tuning
-    best = best_of(tuning)
+    best = None if tuning is None else tuning.best
     if tuning is None or best is None or best.plan == session.plan:
         return None
-    speeds = speeds_of_try(best, tuning, BEST)
+    speeds = speeds_of_try(tuning, best, BEST)
     return SearchBest(best.title, if_bounded(best.time_s), speeds, tuning.tried, bool(tuning.answer))
-
-
-def best_of(tuning: Tuning | None) -> Try | None:
-    """Return the answer of a search; if it ended before its final comparison, the best plan so far."""
-    if tuning is None:
-        return None
-    return tuning.by_title.get(tuning.answer) if tuning.answer else tuning.best_so_far
 
 
 # ------------------------------------------------------------------------------------------------------------ findings
@@ -358,7 +330,7 @@ def _next(session: Session, state: AnswerState, speeds: Sequence[Speed], use: st
         return _first_mark(session)
     if state is AnswerState.TRACED:
         return _first_benchmark(session)
-    if session.is_outdated and not _final_tries(session):
+    if session.is_outdated:
         return BENCHMARK, " measures the call as it is now."
     if state in {AnswerState.WRONG, AnswerState.FAILED}:
         return (
@@ -440,37 +412,23 @@ def _measure_longer(session: Session) -> Advice:
 # ---------------------------------------------------------------------------------------------------------- the answer
 
 
-def _state(session: Session, finals: Mapping[VariantName, Try]) -> AnswerState:
-    if finals:
-        return AnswerState.ANSWERED if VariantName.REGIONAL in finals else AnswerState.TRACED
-    numerics = NumericsVerdict.worst(row.verdict for row in session.numerics_of(VariantName.REGIONAL))
-    timing = session.whole_timings.get(VariantName.REGIONAL)
-    if (numerics and numerics.withholds_speedup) or (timing and timing.numerics.withholds_speedup):
+def _state(session: Session) -> AnswerState:
+    if numerics_of(session, VariantName.REGIONAL).withholds_speedup:
         return AnswerState.WRONG
-    if timing is None:
-        return AnswerState.FAILED if has_failed(session, VariantName.REGIONAL) else AnswerState.TRACED
-    return AnswerState.ANSWERED
+    if VariantName.REGIONAL in session.whole_timings:
+        return AnswerState.ANSWERED
+    return AnswerState.FAILED if has_failed(session, VariantName.REGIONAL) else AnswerState.TRACED
 
 
-def _measured_speeds(session: Session, state: AnswerState) -> tuple[dict[str, Figure], tuple[Speed, ...]]:
-    """Return the times of a call, by word, and the speeds that a benchmark has measured."""
-    times = {
+def _times(session: Session) -> dict[str, Figure]:
+    """Return the time of a call, by word, of the variants whose results are not wrong."""
+    return {
         WORDS[name]: seconds
         for name in (VariantName.EAGER, VariantName.FULL, VariantName.REGIONAL)
         if (timing := session.whole_timings.get(name)) is not None
-        and not timing.numerics.withholds_speedup
-        and not (name is VariantName.REGIONAL and state is AnswerState.WRONG)
+        and not numerics_of(session, name).withholds_speedup
         and (seconds := if_bounded(timing.median_s)) is not None
     }
-    return times, _speeds(session, state)
-
-
-def _searched_speeds(finals: Mapping[VariantName, Try], tuning: Tuning) -> tuple[dict[str, Figure], tuple[Speed, ...]]:
-    """Return the times of a call and the speeds from the final comparison of a search."""
-    regional, full = finals.get(VariantName.REGIONAL), finals.get(VariantName.FULL)
-    times = {WORDS[name]: seconds for name, tried in finals.items() if (seconds := if_bounded(tried.time_s))}
-    speeds = () if regional is None else speeds_of_try(regional, tuning, WORDS[VariantName.REGIONAL])
-    return times, (*speeds, *(() if full is None else speeds_of_try(full, tuning, WORDS[VariantName.FULL])[:1]))
 
 
 def _use(speeds: Sequence[Speed], found: SearchBest | None, compile_s: Mapping[str, float], *, of_search: bool) -> str:
@@ -513,14 +471,10 @@ def conditions_text(conditions: Conditions) -> str:
 @derived
 def answer_of(session: Session) -> Answer:
     """Return the answer of a session."""
-    finals, tuning = _final_tries(session), session.tuning or Tuning(())
-    state, found = _state(session, finals), _found_by_search(session)
-    times, speeds = _searched_speeds(finals, tuning) if finals else _measured_speeds(session, state)
-    timings, searched = {} if finals else session.whole_timings, VariantName.REGIONAL in finals
+    state, found, of_search = _state(session), _found_by_search(session), _is_of_search(session)
+    times, speeds, timings = _times(session), _speeds(session), session.whole_timings
     plan, eager = timings.get(VariantName.REGIONAL), timings.get(VariantName.EAGER)
-    rows = () if finals else session.numerics_of(VariantName.REGIONAL)
-    checked = NumericsVerdict.worst(row.verdict for row in rows) or (plan and plan.numerics)
-    current = bool(finals) or not session.is_outdated
+    rows, current = session.numerics_of(VariantName.REGIONAL), not session.is_outdated
     step_s = times.get(WORDS[VariantName.REGIONAL]) if current else None
     whole_s = [seconds.value for seconds in ((step_s,) if step_s else times.values())]
     most_s = max(whole_s, default=math.inf)
@@ -531,7 +485,7 @@ def answer_of(session: Session) -> Answer:
     waited_s = None if cost is None else cost.seconds if session.compile_s else 0.0
     full_s = full_cost.seconds if cost is not None and full_cost is not None and cost.cache == full_cost.cache else None
     waits = {WORDS[VariantName.REGIONAL]: waited_s, WORDS[VariantName.FULL]: full_s}
-    use = _use(speeds, found, {word: s for word, s in waits.items() if s is not None}, of_search=bool(finals))
+    use = _use(speeds, found, {word: s for word, s in waits.items() if s is not None}, of_search=of_search)
     if state is AnswerState.ANSWERED and not use:
         state = AnswerState.NO_VERDICT
     alone = () if state is AnswerState.WRONG else region_timings_of_whole_call(session).values()
@@ -544,8 +498,8 @@ def answer_of(session: Session) -> Answer:
         graphs=len(traced),
         breaks=len(session.breaks),
         regions=len(session.plan.regions),
-        outdated_by=() if finals else session.outdated_by,
-        of_search=bool(finals),
+        outdated_by=session.outdated_by,
+        of_search=of_search,
         found=found,
         times=times,
         of_earlier_run=tuple(WORDS[VariantName(name)] for name, timing in timings.items() if timing.earlier),
@@ -554,10 +508,8 @@ def answer_of(session: Session) -> Answer:
         eager_s=None if session.profile is None else if_bounded(session.profile.eager),
         where=_where(session),
         conditions="" if session.conditions is None else conditions_text(session.conditions),
-        results=NumericsVerdict.OK if searched else checked,  # a search compares only plans with right results
-        bitwise=tuning.numbers is NumericsRequirement.BITWISE
-        if searched
-        else bool(rows) and all(row.bitwise for row in rows),
+        results=numerics_of(session, VariantName.REGIONAL) if rows or plan else None,
+        bitwise=bool(rows) and all(row.bitwise for row in rows),
         errors=session.plan_errors,
         waited_s=waited_s,
         warm=cost is not None and cost.cache == "warm",
@@ -568,7 +520,7 @@ def answer_of(session: Session) -> Answer:
         over_trace=any(timing.over_trace for timing in alone),
         failed=tuple(dict.fromkeys(part.region for part in session.partitions if part.state is State.FAILED)),
         not_compiled=sum(part.state is State.STALE for part in session.partitions),
-        noise=(tuning.noise if finals else session.noise).sentence,
+        noise=session.noise.sentence,
         findings=tuple(large[:MOST_FINDINGS]),
         more=len(findings) - len(large[:MOST_FINDINGS]),
         smaller=len(findings) - len(large),

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from msgspec.structs import replace
 
 from regional_explorer.record import Record
-from regional_explorer.record.answer import Answer, answer_of, best_of
+from regional_explorer.record.answer import Answer, answer_of
 from regional_explorer.record.benchmark import AN_EARLIER_RUN, VariantName
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.plan import AS_TORCH_COMPILE, Plan, whole_graph
@@ -92,15 +92,15 @@ def _with_lengths(bars: Iterable[Bar]) -> Iterator[Bar]:
 
 def _found_bars(session: Session, answer: Answer) -> list[Bar]:
     """Return the bars of the other plans that a search has compared and that the user can take."""
-    tuning, best = session.tuning, best_of(session.tuning)
-    if tuning is None or best is None:
+    tuning = session.tuning
+    if tuning is None or (best := tuning.best) is None:
         return []
     tries = [(BEST if tuning.answer else SO_FAR, best)]
     if answer.of_search and (before := tuning.by_title.get(AT_HAND)) and before.final:
         tries.insert(0, (EARLIER, before))
     apart = "the search" if answer.times and not answer.of_search else ""
     return [
-        Bar(word, seconds, _speed_to_show(*speeds_of_try(tried, tuning, word)), tried.plan, apart)
+        Bar(word, seconds, _speed_to_show(*speeds_of_try(tuning, tried, word)), tried.plan, apart)
         for word, tried in tries
         if tried.plan not in (None, session.plan) and (seconds := if_bounded(tried.time_s)) is not None
     ]

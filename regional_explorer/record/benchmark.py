@@ -194,14 +194,6 @@ class Timing(Record, frozen=True):
             raise ValueError("a speedup is not positive")
 
 
-def withheld_text(*timings: Timing) -> str:
-    """Return which variants' numerics checks withhold a comparison of ``timings``, in words; empty if none does."""
-    whose = [
-        f"numerics of {timing.variant} {timing.numerics}" for timing in timings if timing.numerics.withholds_speedup
-    ]
-    return f"{Verdict.WITHHELD}: {' and '.join(whose)}" if whose else ""
-
-
 class Conditions(Record, frozen=True):
     """The conditions of a benchmark, which are shown with every figure."""
 

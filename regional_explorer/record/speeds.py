@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Any
 
 from msgspec.structs import replace
 
 from regional_explorer.record import Record
-from regional_explorer.record.benchmark import AN_EARLIER_RUN, CONCLUSIONS, NumericsVerdict, VariantName, Verdict
+from regional_explorer.record.benchmark import (
+    AN_EARLIER_RUN,
+    CONCLUSIONS,
+    Conditions,
+    NumericsVerdict,
+    Timing,
+    VariantName,
+    Verdict,
+)
 from regional_explorer.record.diagnostic import DiagnosticCode
-from regional_explorer.record.figure import QUIET, Figure, Noise
+from regional_explorer.record.figure import QUIET, Figure
 from regional_explorer.record.session import Session
 from regional_explorer.record.statistics import (
+    EITHER,
     MIN_FLOOR,
     median_figure,
     paired_ratios,
@@ -21,7 +29,7 @@ from regional_explorer.record.statistics import (
     verdict_confidence,
     verdict_of_bounds,
 )
-from regional_explorer.record.tuning import TORCH_COMPILE, Outcome, Try, Tuning
+from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, Outcome, Try, Tuning
 
 WORDS: Mapping[str, str] = {
     VariantName.EAGER: "eager",
@@ -110,16 +118,20 @@ def if_narrow(ratio: Figure | None) -> Figure | None:
 
 def speed_of(session: Session, of: VariantName, against: VariantName) -> Speed:
     """Return the speed of the whole call under one variant relative to another, from the same rounds."""
-    words = WORDS.get(of, of), WORDS.get(against, against)
-    own, other = session.whole_timings.get(of), session.whole_timings.get(against)
-    if own is None or other is None:
-        missing = of if own is None else against
-        return Speed(*words, Missing.FAILED if has_failed(session, missing) else Missing.NOT_MEASURED)
-    numerics = dict(zip(words, (own.numerics, other.numerics), strict=True))
+    words, timings = (WORDS.get(of, of), WORDS.get(against, against)), session.whole_timings
+    numerics = {WORDS.get(name, name): numerics_of(session, name) for name in (of, against)}
     if wrong := {word: verdict for word, verdict in numerics.items() if verdict.withholds_speedup}:
         return Speed(*words, Verdict.WITHHELD, wrong=wrong)
-    comparable = NumericsVerdict.NOT_COMPARABLE not in numerics.values()
-    conditions, ratios = session.conditions, paired_ratios(other.samples_s, own.samples_s)
+    for variant in (of, against):
+        if variant not in timings:
+            return Speed(*words, Missing.FAILED if has_failed(session, variant) else Missing.NOT_MEASURED)
+    return _compared(words, timings[of], timings[against], session.conditions)
+
+
+def _compared(words: tuple[str, str], own: Timing, other: Timing, conditions: Conditions | None) -> Speed:
+    """Return the speed of one timing relative to another, whose variants people know by ``words``."""
+    comparable = NumericsVerdict.NOT_COMPARABLE not in {own.numerics, other.numerics}
+    ratios = paired_ratios(other.samples_s, own.samples_s)
     noise = QUIET if conditions is None else conditions.noise
     floor = MIN_FLOOR if conditions is None else conditions.floors.get(own.phase, MIN_FLOOR)
     benchmarks = 1 if conditions is None else conditions.benchmarks
@@ -128,17 +140,24 @@ def speed_of(session: Session, of: VariantName, against: VariantName) -> Speed:
         verdict, why = Verdict.NONE, "not all rounds ran the same code"
     else:
         verdict, why = verdict_and_reason(ratios, floor, noise, benchmarks)
-    if against is VariantName.EAGER:
+    if other.variant == VariantName.EAGER:
         why = why if verdict is own.verdict else ""
-        return Speed(*words, own.verdict, own.speedup, comparable, why, verdict_speedup=strict)
+        return Speed(*words, own.verdict, if_narrow(own.speedup), comparable, why, verdict_speedup=strict)
     if own.earlier != other.earlier and own.speedup and other.speedup:  # both against eager in their own rounds
         ratio = own.speedup.over(other.speedup)
         verdict = verdict_of_bounds(ratio.value, ratio.bounds, floor, noise)
         why = f"{words[0] if own.earlier else words[1]} was measured in {AN_EARLIER_RUN}"
-        return Speed(*words, verdict, ratio, comparable, why)
+        return Speed(*words, verdict, if_narrow(ratio), comparable, "" if verdict in CONCLUSIONS else why)
     if own.median_s.bounds is None or other.median_s.bounds is None:
         return Speed(*words, Verdict.without_interval(busy=noise.is_busy), why=why)
-    return Speed(*words, verdict, median_figure(ratios), comparable, why, verdict_speedup=strict)
+    return Speed(*words, verdict, if_narrow(median_figure(ratios)), comparable, why, verdict_speedup=strict)
+
+
+def numerics_of(session: Session, variant: str) -> NumericsVerdict:
+    """Return whether the results of a variant are right; wrong ones may have no timing."""
+    timing, rows = session.whole_timings.get(variant), session.numerics_of(variant)
+    known = [*(row.verdict for row in rows), *([] if timing is None else [timing.numerics])]
+    return NumericsVerdict.worst(known) or NumericsVerdict.NOT_CHECKED
 
 
 _FAILURES = {VariantName.REGIONAL: DiagnosticCode.PLAN_FAILED, VariantName.FULL: DiagnosticCode.FULL_FAILED}
@@ -167,6 +186,36 @@ def _between(least: str, most: str, shown: str) -> str:
     return "" if least == most == shown else f" ({least}–{most})"
 
 
+def not_compared(speed: Speed) -> str:
+    """Return why two variants are not compared, as a sentence; empty if they are."""
+    if speed.verdict is Verdict.WITHHELD:
+        wrong = "wrong" if NumericsVerdict.FAILED in speed.wrong.values() else "not known to be right"
+        return f"The results of {' and '.join(speed.wrong)} are {wrong}, so there is no speed to compare."
+    does = {Missing.NOT_MEASURED: "was not measured", Missing.FAILED: "fails on this call"}
+    return f"{speed.against} {does[speed.verdict]}." if isinstance(speed.verdict, Missing) else ""
+
+
+def speed_text(speed: Speed) -> str:
+    """Return a comparison in words, ``1.16× as fast as eager (1.14–1.18)``; if there is none, a sentence says why."""
+    against, ratio = speed.against, speed.speedup
+    if why_not := not_compared(speed):
+        return why_not
+    if ratio is None:
+        than = f"{speed.verdict} than {against}, by an unknown factor"
+        return than if speed.is_certain else f"unknown against {against}"
+    if speed.verdict in {Verdict.FASTER, Verdict.SLOWER}:
+        text = ratio_text(ratio, against)
+    else:
+        # The interval of the verdict: that of the ratio may seem to say what the verdict does not.
+        low, value, high = interval_ends(speed.verdict_speedup or ratio)
+        side = "not clearly faster than" if value >= 1.0 else "not clearly slower than"
+        same = speed.verdict is Verdict.SAME
+        text = f"{'as fast as' if same else side} {against} ({low:.2f}–{high:.2f}×)"
+    is_in_results = {speed.of, against} == {WORDS[VariantName.REGIONAL], WORDS[VariantName.EAGER]}
+    note = "" if speed.comparable or is_in_results else f", results {NumericsVerdict.NOT_COMPARABLE}"
+    return f"{text}{note}"
+
+
 def has_failed(session: Session, variant: VariantName) -> bool:
     """Return whether the plan or ``torch.compile`` raised an error when it was to be measured."""
     return any(diagnostic.code is _FAILURES.get(variant) for diagnostic in session.diagnostics)
@@ -177,41 +226,23 @@ def plan_speed(session: Session, against: VariantName) -> Speed:
     return speed_of(session, VariantName.REGIONAL, against)
 
 
-_NO_FULL: Mapping[Outcome, Mapping[str, Any]] = {
-    Outcome.WRONG: {"verdict": Verdict.WITHHELD, "wrong": {TORCH_COMPILE: NumericsVerdict.FAILED}},
-    Outcome.CHAOTIC: {"verdict": Verdict.WITHHELD, "wrong": {TORCH_COMPILE: NumericsVerdict.CHAOTIC}},
-    Outcome.FAILED: {"verdict": Missing.FAILED},
-}
-"""Why a search has not compared its plans with ``torch.compile``, by the outcome of its try."""
-
-
-def speeds_of_try(tried: Try, tuning: Tuning, word: str) -> tuple[Speed, Speed]:
+def speeds_of_try(tuning: Tuning, tried: Try, word: str) -> tuple[Speed, Speed]:
     """Return the speeds of a search's try, which people know by ``word``, against eager and ``torch.compile``."""
-    rival = tuning.by_title.get(TORCH_COMPILE)
-    no_full = _NO_FULL.get(rival.outcome, {}) if rival is not None and tried.over_full is None else {}
-    eager, full = (
-        Speed(word, against, verdict, if_narrow(ratio), why=why)
-        for against, ratio in ((WORDS[VariantName.EAGER], tried.speedup), (WORDS[VariantName.FULL], tried.over_full))
-        for verdict, why in [_verdict_from_interval(ratio, tuning.noise)]
-    )
-    return eager, replace(full, **no_full)
+    timings = {timing.variant: timing for timing in tuning.timings}
 
+    def speed(title: str, ratio: Figure | None) -> Speed:
+        words, other = (word, title), tuning.by_title.get(title)
+        if tried.title in timings and title in timings:
+            return _compared(words, timings[tried.title], timings[title], tuning.conditions)
+        if ratio is not None:  # of a race, whose samples are not kept
+            verdict = verdict_of_bounds(ratio.value, ratio.bounds, MIN_FLOOR)
+            return Speed(*words, verdict, if_narrow(ratio), why="" if verdict in CONCLUSIONS else ratio.why or EITHER)
+        if other is not None and other.numerics.withholds_speedup:
+            return Speed(*words, Verdict.WITHHELD, wrong={title: other.numerics})
+        failed = other is not None and other.outcome is Outcome.FAILED
+        return Speed(*words, Missing.FAILED if failed else Missing.NOT_MEASURED)
 
-def _verdict_from_interval(ratio: Figure | None, noise: Noise) -> tuple[Verdict | Missing, str]:
-    """Return a verdict from an interval whose samples are not known any more, and the reason if it has no winner."""
-    if ratio is None:
-        return Missing.NOT_MEASURED, ""
-    if ratio.bounds is None:
-        return Verdict.without_interval(busy=noise.is_busy), ratio.why
-    low, high = ratio.bounds
-    if low > 1.0 + MIN_FLOOR:
-        return Verdict.FASTER, ""
-    if high < 1.0 - MIN_FLOOR:
-        return Verdict.SLOWER, ""
-    verdict = Verdict.without_winner(low, high, busy=noise.is_busy)
-    small = f"the difference may be below {100.0 * MIN_FLOOR:g} %, which does not count"
-    why = "either may be faster" if low <= 1.0 <= high else small
-    return verdict, "" if verdict is Verdict.SAME else why
+    return speed(EAGER, tried.speedup), speed(TORCH_COMPILE, tried.over_full)
 
 
 # --------------------------------------------------------------------------------------------------------- what to use

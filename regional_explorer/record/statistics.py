@@ -195,14 +195,21 @@ def verdict_of_bounds(ratio: float, bounds: tuple[float, float] | None, floor: f
     return Verdict.without_winner(low, high, busy=noise.is_busy)
 
 
+EITHER = "either may be faster"
+LARGE_FLOOR = 0.1
+"""If a call timed twice in each round differs from itself by more than this, the machine is too noisy to compare."""
+
+
 def _without_winner(median: float, bounds: tuple[float, float], floor: float) -> str:
     """Return why neither is faster: the interval of a verdict has both, or the difference is too small to count."""
     low, high = bounds
     if low <= 1.0 <= high:
-        return "either may be faster"
-    found, least = (f"{100.0 * difference:.1f} %" for difference in (max(median, 1.0 / median) - 1.0, floor))
-    eager, layout = "eager differs from itself by up to", "memory layout alone can shift times by"
-    return f"{found} is too small to count: {eager if floor > MIN_FLOOR else layout} {least}"
+        return EITHER
+    found, least = max(median, 1.0 / median) - 1.0, f"{100.0 * floor:.{0 if floor > LARGE_FLOOR else 1}f} %"
+    if floor > LARGE_FLOOR:
+        return f"the machine is too noisy: eager, timed twice in each round, differed from itself by up to {least}"
+    cause = "eager differs from itself by up to" if floor > MIN_FLOOR else "memory layout alone can shift times by"
+    return f"{100.0 * found:.1f} % is too small to count: {cause} {least}"
 
 
 def smallest_difference(ratios: Floats, floor: float, benchmarks: int = 1) -> float | None:

@@ -11,7 +11,8 @@ from functools import cached_property
 from msgspec.structs import replace
 
 from regional_explorer.record import Count, Quantity, Record, Seconds
-from regional_explorer.record.figure import QUIET, Figure, Noise
+from regional_explorer.record.benchmark import Conditions, NumericsVerdict, Timing
+from regional_explorer.record.figure import Figure
 from regional_explorer.record.plan import Plan, Selector
 
 EAGER = "eager"
@@ -103,6 +104,8 @@ class Try(Record, frozen=True):
     """The number of launches of generated kernels in its partitions' code; None if it was not compiled."""
     remembered: bool = False
     """Whether it is from the ledger: an earlier search has tried it."""
+    numerics: NumericsVerdict = NumericsVerdict.NOT_CHECKED
+    """Whether its results are right."""
 
     @property
     def can_be_chosen(self) -> bool:
@@ -152,10 +155,10 @@ class Tuning(Record, frozen=True, dict=True):
     """The races of single pieces."""
     stopped: str = ""
     """Why it ended."""
-    noise: Noise = QUIET
-    """What else the machine did in the final comparison."""
-    floor: Quantity = 0.0
-    """The smallest relative difference that counted in the final comparison; one call timed twice differed by it."""
+    timings: tuple[Timing, ...] = ()
+    """The times of the final comparison, of the whole call; ``variant`` is the title of a try."""
+    conditions: Conditions | None = None
+    """The conditions of the final comparison; None without one."""
     shorter: str = ""
     """The repeats of the shorter call, on which most plans were tried, such as ``1 of 8 Block``; empty without one."""
     remarks: Mapping[str, Count] = {}
@@ -171,9 +174,10 @@ class Tuning(Record, frozen=True, dict=True):
         """The plan to use; None if the answer is eager or ``torch.compile``, or if there is none."""
         return self.by_title[self.answer].plan if self.answer else None
 
-    def compared(self, plan: Plan) -> Try | None:
-        """Return a plan's try in the final comparison; None if it took no part."""
-        return next((tried for tried in self.tries if tried.final and tried.plan == plan), None)
+    @property
+    def best(self) -> Try | None:
+        """The answer; if the search ended before its final comparison, the best plan so far."""
+        return self.by_title.get(self.answer) or self.best_so_far
 
     @property
     def best_so_far(self) -> Try | None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from regional_explorer.errors import count, listing
 from regional_explorer.record.figure import measured_once
 from regional_explorer.record.plan import AS_TORCH_COMPILE
 from regional_explorer.record.session import Session
+from regional_explorer.record.speeds import ratio_text, speed_text, speeds_of_try
 from regional_explorer.record.tuning import (
     EAGER,
     TORCH_COMPILE,
@@ -93,13 +94,13 @@ def search_sentences(tuning: Tuning) -> str:
     tried = _tried(tuning)
     if plan is None:
         found = [f"The search ended before its final comparison: {tuning.stopped}.", f"It tried {tried}."]
-        found += [f"Best so far, while searching: {best.title}, {_speed_text(best)}."] if best is not None else []
+        found += [f"Best so far, while searching: {_speed_text(tuning, best)}."] if best is not None else []
     elif tuning.gain is None or rival is None:
         found = [f"The search tried {tried}.", *_no_faster_plan(tuning, plan)]
     else:
         over_eager = None if rival.title == EAGER else plan.speedup
         ratios = {rival.title: tuning.gain, **({EAGER: over_eager} if over_eager else {})}
-        speeds = "; ".join(f"{with_interval(ratio)} as fast as {other}" for other, ratio in ratios.items())
+        speeds = "; ".join(ratio_text(ratio, other) for other, ratio in ratios.items())
         found = [f"{plan.title}: {speeds}.", f"It is the best of {tried}.", *_differences(tuning, plan)]
     return " ".join([*found, *_left_out(tuning)])
 
@@ -122,9 +123,7 @@ def _no_faster_plan(tuning: Tuning, answer: Try) -> Iterator[str]:
         return
     yield f"None is clearly faster than {answer.title}."
     if best is not answer:
-        yield f"The best of them: {best.title}, {_speed_text(best)}."
-    if _seems_faster(best):
-        yield f"Differences below {percent(tuning.floor)} do not count."
+        yield f"The best of them: {_speed_text(tuning, best)}."
 
 
 _WHAT_IT_DOES = {
@@ -150,20 +149,22 @@ def _differences(tuning: Tuning, answer: Try) -> Iterator[str]:
     A plan of the whole graph, traced as ``torch.compile`` traces it, stands for ``torch.compile``: it has the same code
     and keeps the same tensors.
     """
-    twin = next((row for row in tuning.tries if _is_twin(row)), None)
-    twin = tuning.by_title.get(twin.same_as, twin) if twin is not None else None
-    if answer.plan is None or TORCH_COMPILE not in tuning.by_title:
+    full, ways = tuning.by_title.get(TORCH_COMPILE), [row for row in tuning.tries if row.stage is SearchStage.TRACING]
+    if answer.plan is None or full is None:
         return
-    counted = []
-    if twin is not None and None not in (answer.launches, twin.launches) and answer.launches != twin.launches:
-        counted.append(f"{answer.launches} instead of {count(twin.launches or 0, 'launch', 'launches')} of its kernels")
-    if twin is not None and None not in (answer.kept_bytes, twin.kept_bytes) and answer.kept_bytes != twin.kept_bytes:
-        sizes = f"{size(answer.kept_bytes or 0)} instead of {size(twin.kept_bytes or 0)}"
-        counted.append(f"{sizes} kept for the backward")
-    peaks = [row.peak_bytes for row in (answer, tuning.by_title[TORCH_COMPILE])]
-    plan_peak, full_peak = ("" if peak is None else size(int(peak.value)) for peak in peaks)
-    if plan_peak and full_peak and plan_peak != full_peak:
-        counted.append(f"a peak of {plan_peak} instead of {full_peak}")
+    twin = next((row for row in ways if row.plan is not None and row.plan.tracing == AS_TORCH_COMPILE), full)
+    twin = tuning.by_title.get(twin.same_as, twin)
+    own_peak, full_peak = (None if row.peak_bytes is None else int(row.peak_bytes.value) for row in (answer, full))
+    facts: Sequence[tuple[int | None, int | None, Callable[[int], str], str]] = (
+        (answer.launches, twin.launches, str, "launches of its kernels"),
+        (answer.kept_bytes, twin.kept_bytes, size, "kept for the backward"),
+        (own_peak, full_peak, size, "at the peak"),
+    )
+    counted = [
+        f"{text(own)} instead of {text(other)} {what}"
+        for own, other, text, what in facts
+        if own is not None and other is not None and text(own) != text(other)
+    ]
     if answer.constant_bytes:
         counted.append(f"{size(answer.constant_bytes)} of frozen weights besides those of the model")
     if counted:
@@ -172,34 +173,22 @@ def _differences(tuning: Tuning, answer: Try) -> Iterator[str]:
         yield "Each partition decomposes its ops, after autograd."
 
 
-def _is_twin(row: Try) -> bool:
-    return row.stage is SearchStage.TRACING and row.plan is not None and row.plan.tracing == AS_TORCH_COMPILE
-
-
-def _seems_faster(row: Try) -> bool:
-    """Return whether a plan took part in the final comparison, and is faster by its interval alone."""
-    low = row.over_full.low if row.over_full is not None else row.speedup and row.speedup.low
-    return row.final and low is not None and low > 1.0
-
-
-def _speed_text(row: Try) -> str:
-    figure, rival = (row.over_full, TORCH_COMPILE) if row.over_full is not None else (row.speedup, EAGER)
-    return f"{with_interval(figure)} as fast as {rival}" if figure is not None else "not timed"
+def _speed_text(tuning: Tuning, row: Try) -> str:
+    """Return a plan with its speed, and why that is not enough if the samples name no winner."""
+    over_eager, over_full = speeds_of_try(tuning, row, row.title)
+    speed = over_full if over_full.speedup is not None else over_eager
+    known = "not timed" if speed.speedup is None else speed_text(speed)
+    return f"{row.title}, {known}{f'; {speed.why}' if speed.why else ''}"
 
 
 def search_notes(tuning: Tuning) -> Iterator[str]:
-    """Yield the number of plans by outcome, the plans not tried, where the time went, and disturbances."""
+    """Yield the number of plans by outcome, where the time went, and disturbances."""
     outcomes = [f"{number} {outcome}" for outcome, number in sorted(tuning.counts.items())]
     if outcomes:
         yield f"{count(sum(tuning.counts.values()), 'plan')}: {listing(outcomes)}."
     finds = list(_finds(tuning))
     if finds:
         yield f"Compared with {TORCH_COMPILE}, while searching: {listing(finds, 6)}."
-    left_out = [row for row in tuning.tries if row.outcome is Outcome.NOT_TRIED]
-    if left_out:
-        first = left_out[0]
-        titles = listing([clean(row.title) for row in left_out], 3, joint="; ")
-        yield f"Not tried: {titles}; ex.tuning has all. The reason for the first: {first.why}."
     raced = [piece for piece in tuning.pieces if not piece.why_not]
     if raced:
         faster = [
@@ -220,7 +209,8 @@ def search_notes(tuning: Tuning) -> Iterator[str]:
     spent = ", ".join(f"{task} {duration(seconds)}" for task, seconds in most_first)
     if spent:
         yield f"{duration(tuning.spent_s)} of {duration(tuning.budget_s)} spent: {spent}."
-    yield tuning.noise.sentence
+    if tuning.conditions is not None:
+        yield tuning.conditions.noise.sentence
 
 
 def _finds(tuning: Tuning) -> Iterator[str]:

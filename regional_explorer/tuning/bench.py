@@ -8,8 +8,9 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from regional_explorer.compiler.run import Run
 from regional_explorer.measure.clock import TimedCall
+from regional_explorer.measure.rounds import RoundsResult
 from regional_explorer.measure.timings import MeasureContext
-from regional_explorer.record.benchmark import MemoryPeak, Verdict
+from regional_explorer.record.benchmark import MemoryPeak, NumericsVerdict, Verdict
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.plan import Direction, Plan, Tracing
 from regional_explorer.record.tuning import Outcome, Suggestion
@@ -50,6 +51,7 @@ class CheckResult(NamedTuple):
     outcome: Outcome
     why: str
     bitwise: bool
+    numerics: NumericsVerdict = NumericsVerdict.OK
 
 
 class TimedPiece(NamedTuple):
@@ -128,8 +130,8 @@ class Bench(Protocol[P]):
     def trouble(self, prepared: P) -> str:
         """Return what has gone wrong since a plan was checked, such as a new trace; empty if nothing."""
 
-    def keep(self, prepared: P) -> None:
-        """Keep the artifacts of a plan that is going to be applied."""
+    def keep(self, compared: RoundsResult, plans: Mapping[str, P]) -> None:
+        """Keep the final comparison as a benchmark of each of its plans, which are given by title."""
 
     def free(self, keep: Collection[Tracing]) -> None:
         """Free the traces of all tracings except those to ``keep``."""

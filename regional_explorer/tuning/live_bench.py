@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -37,9 +38,9 @@ from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.memory import gauge_for, memory_peak
 from regional_explorer.measure.numerics import error_in_words
 from regional_explorer.measure.partitions import distinct_kinds
-from regional_explorer.measure.rounds import figure_of
+from regional_explorer.measure.rounds import RoundsResult, figure_of
 from regional_explorer.measure.timings import MeasureContext, measure_rounds
-from regional_explorer.measure.variants import Variants
+from regional_explorer.measure.variants import Variants, compile_failed_diagnostic
 from regional_explorer.record.artifact import launches_in
 from regional_explorer.record.benchmark import MemoryPeak, NumericsVerdict, Phase, VariantName, Verdict
 from regional_explorer.record.environment import Environment
@@ -71,6 +72,7 @@ class LivePlan:
     variants: Variants
     key: str
     kept_bytes: int | None
+    checked: BenchmarkResults
 
     @property
     def program(self) -> Program:
@@ -91,7 +93,8 @@ class LiveBench:
     keep running what they ran. All plans share the exploration's artifacts, so that equal code is compiled once, and
     not again when the answer is applied. Use it in a block of ``closing``.
 
-    ``turn`` gives a turn of the exploration, for timed or for untimed work. ``crew`` compiles.
+    ``turn`` gives a turn of the exploration, for timed or for untimed work. ``crew`` compiles. ``remember`` gets the
+    final comparison, as a benchmark of each plan that took part.
     """
 
     def __init__(
@@ -101,12 +104,16 @@ class LiveBench:
         run: Run,
         turn: Callable[[bool], AbstractContextManager[Any]],
         crew: Crew,
+        remember: Callable[[Program, BenchmarkResults], object] = lambda _program, _results: None,
     ) -> None:
         self.variants = variants
         self.repeats = ""
         self._environment = environment
         self._shorter: LiveBench | None = None
         self._crew = crew
+        self._remember = remember
+        self._full = BenchmarkResults()
+        self._peaks: dict[str, MemoryPeak] = {}
         self._values: dict[str, Values | None] = {}
         self._call = variants.call
         self._turn = turn
@@ -176,7 +183,8 @@ class LiveBench:
         key = _content(program, lambda switch: keys.get(switch, f"{switch.failure}"))
         facts = f"{key}{self._machine}{torch.get_num_threads()}{self.grad}"
         variants = Variants(self._call, program, dynamic=self.variants.dynamic)
-        return LivePlan(variants, hashlib.sha256(facts.encode()).hexdigest()[:20], self._kept_bytes(program))
+        checked = copy.deepcopy(self._full)
+        return LivePlan(variants, hashlib.sha256(facts.encode()).hexdigest()[:20], self._kept_bytes(program), checked)
 
     def _program(self, plan: Plan) -> Program:
         """Return the program of a plan on the trace that it requests, beside other plans' programs."""
@@ -236,11 +244,12 @@ class LiveBench:
             CancelledError: the search was cancelled.
             RegionCompileError: it does not run.
         """
-        name, variants = VariantName.FULL, self.variants
+        name, variants, results = VariantName.FULL, self.variants, self._full
         if prepared is not None:
-            name, variants = VariantName.REGIONAL, prepared.variants
-        run, results, ready = self.context.run.silent(), BenchmarkResults(), [name]
-        verdicts, _ = check_numerics(variants, ready, run, results)
+            name, variants, results = VariantName.REGIONAL, prepared.variants, prepared.checked
+        run, ready = self.context.run.silent(), [name]
+        results.add_verdicts(*check_numerics(variants, ready, run, results))
+        verdict = results.verdicts[0].get(name, NumericsVerdict.NOT_CHECKED)
         if run.cancelled():
             raise CancelledError
         if not ready:
@@ -248,10 +257,10 @@ class LiveBench:
         if prepared is not None and (trouble := self.trouble(prepared)):
             raise RegionCompileError(trouble)
         rows = [row for row in results.numerics if row.variant == name]
-        outcome = _OUTCOMES.get(verdicts[name], Outcome.MEASURED)
+        outcome = _OUTCOMES.get(verdict, Outcome.MEASURED)
         worst = max(rows, key=lambda row: (row.verdict.withholds_speedup, row.share))
         why = "" if outcome is Outcome.MEASURED else error_in_words(worst)
-        return CheckResult(outcome, why, all(row.bitwise for row in rows))
+        return CheckResult(outcome, why, all(row.bitwise for row in rows), verdict)
 
     def trouble(self, prepared: LivePlan) -> str:
         """Return what has gone wrong in this step; empty if nothing."""
@@ -372,14 +381,22 @@ class LiveBench:
 
     def full(self) -> tuple[TimedCall, float]:
         """Return the call under plain ``torch.compile``, and the seconds of its compile."""
-        compiled = self._run_untimed(lambda: self.variants.compile(VariantName.FULL))
+        try:
+            compiled = self._run_untimed(lambda: self.variants.compile(VariantName.FULL))
+        except Exception as error:
+            self._full.diagnostics.append(compile_failed_diagnostic(VariantName.FULL, error))
+            raise
+        self._full.costs.append(compiled.cost)
         self._crew.longest_s = max(self._crew.longest_s, compiled.cost.seconds)
         return dataclasses.replace(self.variants.get(VariantName.FULL), name=TORCH_COMPILE), compiled.cost.seconds
 
     def peak_memory(self, call: TimedCall, limit_s: float) -> MemoryPeak | None:
         """Return the peak memory of a call; None if this system cannot measure it."""
         gauge = gauge_for(self.context.environment.device)
-        return None if gauge is None else self._run_untimed(lambda: memory_peak(self.variants, call, gauge, limit_s))
+        if gauge is None:
+            return None
+        self._peaks[call.name] = self._run_untimed(lambda: memory_peak(self.variants, call, gauge, limit_s))
+        return self._peaks[call.name]
 
     @contextmanager
     def measuring(self) -> Iterator[None]:
@@ -397,9 +414,24 @@ class LiveBench:
                 if program.main is None:
                     program.capture.close()
 
-    def keep(self, prepared: LivePlan) -> None:
-        """Keep the artifacts of a plan, which is going to be applied, when the traces are freed."""
-        self._kept_keys |= set(prepared.program.keys().values())
+    def keep(self, compared: RoundsResult, plans: Mapping[str, LivePlan]) -> None:
+        """Keep the final comparison as a benchmark of each plan, and their artifacts when the traces are freed.
+
+        If the plan at hand was not compared, it gets what was measured of eager and ``torch.compile``.
+        """
+        main = self.variants.program
+        for title, prepared in plans.items():
+            self._kept_keys |= set(prepared.program.keys().values())
+            self._remember(prepared.program, self._measured(prepared.checked, compared, title))
+        if main.plan not in [prepared.program.plan for prepared in plans.values()]:
+            self._remember(main, self._measured(self._full, compared))
+
+    def _measured(self, results: BenchmarkResults, compared: RoundsResult, title: str = "") -> BenchmarkResults:
+        """Return the results of a plan with its rounds of a comparison, in which it had a title."""
+        names = {EAGER: VariantName.EAGER, TORCH_COMPILE: VariantName.FULL, title: VariantName.REGIONAL}
+        results.add_rounds(compared.of(names), self.context.environment)
+        results.memory = [replace(peak, variant=names[name]) for name, peak in self._peaks.items() if name in names]
+        return results
 
     @contextmanager
     def closing(self) -> Iterator[None]:
@@ -535,7 +567,7 @@ def _measured_suggestion(bench: LiveBench, time: Spending, suggestion: Suggestio
             time.stop_if_cancelled()
             return replace(suggestion, why_not=built.failure if built else NO_BUDGET)
         with time.step("checking", f"checking numerics: {suggestion.name}"):
-            outcome, why, _ = bench.check(prepared)
+            outcome, why, *_ = bench.check(prepared)
         if outcome is not Outcome.MEASURED:
             return replace(suggestion, why_not=f"{outcome}: {why}")
         with time.step("timing", f"timing {suggestion.name}", timed=True):

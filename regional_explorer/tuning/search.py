@@ -11,8 +11,9 @@ from msgspec.structs import replace
 
 from regional_explorer.errors import error_line
 from regional_explorer.measure.rounds import FIRST_CALLS, StopReason
-from regional_explorer.record.benchmark import Verdict
-from regional_explorer.record.figure import QUIET, Figure
+from regional_explorer.measure.timings import conditions_of, timings_of
+from regional_explorer.record.benchmark import Conditions, Timing, Verdict
+from regional_explorer.record.figure import Figure
 from regional_explorer.record.statistics import MIN_FLOOR
 from regional_explorer.record.tuning import (
     AT_HAND,
@@ -90,7 +91,8 @@ class _Search(Generic[P]):
         self.answer = self.rival = ""
         self.gain: Figure | None = None
         self.stopped: str = StopReason.PRECISE
-        self.noise, self.floor = QUIET, 0.0
+        self.timings: tuple[Timing, ...] = ()
+        self.conditions: Conditions | None = None
 
     def _keep(self, keep: Callable[[Tuning], object]) -> None:
         keep(self.tuning())
@@ -179,14 +181,17 @@ class _Search(Generic[P]):
         """Time the best plans, eager, ``torch.compile`` and the plan at hand in one run, which gives the result."""
         finalists = self._finalists()
         at_hand = [AT_HAND] if AT_HAND in self.tries.ready else []
-        compared = [*self.tries.references, *at_hand, *finalists]
-        result = self.tries.measure(compared, self._final_s(compared), "the final comparison")
+        compared = [*self.tries.references, *finalists, *at_hand]
+        doing = "the final comparison"
+        result = self.tries.measure(compared, self._final_s(compared), doing, baseline=EAGER)
         self.tries.drop_failed(compared, result)
         right = self.tries.references.keys() | self.tries.ready.keys()
         measured = [title for title in compared if title in right and self.tries.phase in result.samples.get(title, {})]
         for title in measured:
             self.tries.record_times(title, result, final=True)
-        self.noise, self.floor = result.noise, result.floor(self.tries.phase)
+        timings = timings_of(result, {title: self.tries[title].numerics for title in measured})
+        self.timings = tuple(one for one in timings if one.phase is self.tries.phase and one.variant in measured)
+        self.conditions = conditions_of(result, self.bench.context.environment)
         can_be_chosen = [title for title in measured if self.tries[title].can_be_chosen]
         rivals = [title for title in can_be_chosen if title in (*self.tries.references, AT_HAND)]
         plans = [title for title in can_be_chosen if title in finalists]
@@ -201,7 +206,7 @@ class _Search(Generic[P]):
         best = max(plans, key=speed, default=None)
         if best is not None and result.verdict(best, self.tries.phase, self.rival) is Verdict.FASTER:
             self.answer, self.gain = best, result.ratio(best, self.tries.phase, self.rival)
-            self.bench.keep(self.tries.ready[best])
+        self.bench.keep(result, {title: self.tries.ready[title] for title in measured if title in self.tries.ready})
 
     def _final_s(self, titles: Sequence[str]) -> float:
         """Return the seconds that the first calls of the final comparison leave for its rounds."""
@@ -239,8 +244,8 @@ class _Search(Generic[P]):
             dict(self.time.spent_on),
             tuple(self.stages.pieces),
             str(self.stopped),
-            self.noise,
-            self.floor,
+            self.timings,
+            self.conditions,
             self.repeats,
         )
 

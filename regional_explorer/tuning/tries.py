@@ -15,7 +15,7 @@ from regional_explorer.measure.alone import surely_slower
 from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.rounds import RoundsResult
 from regional_explorer.measure.timings import measure_rounds
-from regional_explorer.record.benchmark import MemoryPeak, Phase
+from regional_explorer.record.benchmark import MemoryPeak, NumericsVerdict, Phase
 from regional_explorer.record.tuning import (
     AT_HAND,
     EAGER,
@@ -111,7 +111,8 @@ class Tries(Generic[P]):
         with self.time.step("compiling", "starting the toolchain"):
             bench.start()
         self.references[EAGER] = bench.eager()
-        self._by_title[EAGER] = Try(EAGER, SearchStage.REFERENCE, Outcome.MEASURED)
+        right = NumericsVerdict.REFERENCE
+        self._by_title[EAGER] = Try(EAGER, SearchStage.REFERENCE, Outcome.MEASURED, numerics=right)
         peak = self._peak_memory(EAGER, self.references[EAGER])
         self._update(EAGER, peak_bytes=None if peak is None else peak.peak_bytes)
         self._most_bytes = self._limits.max_memory
@@ -247,7 +248,7 @@ class Tries(Generic[P]):
         """Return whether the results of a plan or of ``torch.compile`` are as close to eager's as required."""
         try:
             with self.time.step("checking", f"checking numerics: {title}"):
-                outcome, why, bitwise = self._bench.check(self.ready.get(title))
+                outcome, why, bitwise, numerics = self._bench.check(self.ready.get(title))
         except CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - compiled code may raise anything
@@ -255,6 +256,7 @@ class Tries(Generic[P]):
             return False
         if outcome is Outcome.MEASURED and self._limits.numbers is NumericsRequirement.BITWISE and not bitwise:
             outcome, why = Outcome.NOT_BITWISE, NOT_BITWISE
+        self._update(title, numerics=numerics)
         if outcome is not Outcome.MEASURED:
             self._drop(title, outcome, why)
         return outcome is Outcome.MEASURED
@@ -390,13 +392,14 @@ class Tries(Generic[P]):
         budget_s: float,
         doing: str,
         prune: Callable[[RoundsResult], Collection[str]] = lambda _: (),
+        baseline: str | None = None,
     ) -> RoundsResult:
         """Time references and ready plans in interleaved rounds; ``prune`` names those that leave after a round."""
         bench = self._bench
         calls = [self.references.get(title) or bench.call(self.ready[title], title) for title in titles]
         context = dataclasses.replace(bench.context, run=self.time.reporting(doing))
         with self.time.step("timing", doing, timed=True), bench.measuring():
-            return measure_rounds(calls, budget_s, context, baseline=self.baseline, prune=prune)
+            return measure_rounds(calls, budget_s, context, baseline=baseline or self.baseline, prune=prune)
 
     def record_times(self, title: str, result: RoundsResult, *, final: bool = False) -> None:
         """Record the times of a plan or reference, of a race or of the ``final`` comparison."""

@@ -603,5 +603,5 @@ def test_raising_variant_keeps_its_rounds() -> None:
     assert (full.speedup, full.verdict, len(full.samples_s)) == (exactly(2.0), Verdict.FASTER, 20)
     assert full.warnings == (f"stopped early: {text}",)
     (diagnostic,) = result.failures
-    assert (diagnostic.code, diagnostic.severity) == ("variant-failed", Severity.ERROR)
+    assert (diagnostic.code, diagnostic.severity) == ("full-failed", Severity.ERROR)
     assert text in diagnostic.message

@@ -7,11 +7,11 @@ from msgspec.structs import replace
 from regional_explorer.page.answer import answer_markdown, answer_nodes, answer_text, chart_nodes
 from regional_explorer.record.answer import AnswerState, answer_of
 from regional_explorer.record.bars import EARLIER, SO_FAR, bars_of, eager_plan
-from regional_explorer.record.benchmark import NumericsVerdict, Verdict
+from regional_explorer.record.benchmark import Conditions, NumericsVerdict, Timing, Verdict
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.plan import AS_TORCH_COMPILE, Plan, whole_graph
 from regional_explorer.record.session import Session
-from regional_explorer.record.speeds import BEST, Missing, interval_ends
+from regional_explorer.record.speeds import BEST, Missing, interval_ends, speeds_of_try
 from regional_explorer.record.statistics import median_figure, paired_ratios
 from regional_explorer.record.tuning import AT_HAND, EAGER, TORCH_COMPILE, Outcome, SearchStage, Try, Tuning
 from regional_explorer.style.element import to_html, words
@@ -22,30 +22,47 @@ BASE = sessions.training_session(1)
 FOUND = replace(BASE.plan, regions=(replace(BASE.plan.regions[0], config={"max_fusion_size": 8}),))
 
 
-def final_try(title: str, seconds: float, plan: Plan | None = None, **changes: object) -> Try:
+ROUNDS = 12
+SECONDS = {EAGER: 4e-2, TORCH_COMPILE: 3e-2, AT_HAND: 3.5e-2, "quick": 2e-2}
+
+
+def timing(title: str) -> Timing:
+    """Return the timing of a call in the rounds of a final comparison."""
+    samples = tuple(SECONDS[title] * (1.0 + 1e-3 * (number % 3)) for number in range(ROUNDS))
+    verdict, right = Verdict.BASELINE if title == EAGER else Verdict.FASTER, NumericsVerdict.OK
+    speedup = Figure(4e-2 / SECONDS[title], 3.98e-2 / SECONDS[title], 4.02e-2 / SECONDS[title])
+    return Timing(title, BASE.whole_phase, samples, median_figure(samples), 1e-5, speedup, verdict, numerics=right)
+
+
+def final_try(title: str, plan: Plan | None = None, **changes: object) -> Try:
     """Return a try of a final comparison, in which eager takes 40 ms, torch.compile 30 ms."""
-
-    def ratio(against: float) -> Figure:
-        return Figure(against / seconds, 0.98 * against / seconds, 1.02 * against / seconds)
-
-    time_s = Figure(seconds, 0.99 * seconds, 1.01 * seconds)
-    known = Try(title, SearchStage.KEYS, Outcome.MEASURED, plan, "", "", True, time_s, ratio(4e-2), ratio(3e-2))
+    full = Figure(3e-2 / SECONDS[title], 2.98e-2 / SECONDS[title], 3.02e-2 / SECONDS[title])
+    one = timing(title)
+    known = Try(title, SearchStage.KEYS, Outcome.MEASURED, plan, "", "", True, one.median_s, one.speedup, full)
     return replace(known, **changes)
 
 
-REFERENCES = tuple(
-    final_try(title, s, stage=SearchStage.REFERENCE) for title, s in ((EAGER, 4e-2), (TORCH_COMPILE, 3e-2))
-)
+CONDITIONS = Conditions("cpu", "2.13.0", 2, 0.99, ROUNDS, "the budget is spent", 1.0)
+REFERENCES = tuple(final_try(title, stage=SearchStage.REFERENCE) for title in (EAGER, TORCH_COMPILE))
 SEARCH = Tuning(
-    (*REFERENCES, final_try(AT_HAND, 3.5e-2, BASE.plan), final_try("quick", 2e-2, FOUND)),
+    (*REFERENCES, final_try(AT_HAND, BASE.plan), final_try("quick", FOUND)),
     "quick",
     TORCH_COMPILE,
     Figure(1.5),
+    timings=tuple(map(timing, SECONDS)),
+    conditions=CONDITIONS,
 )
 
 
 def searched(session: Session = BASE, tuning: Tuning = SEARCH) -> Session:
     return replace(session, tuning=tuning)
+
+
+def compared(session: Session = BASE, tuning: Tuning = SEARCH, at_hand: str = AT_HAND) -> Session:
+    """Return a session whose figures are of the rounds of a search, in which its plan had the title ``at_hand``."""
+    variants = {EAGER: "eager", TORCH_COMPILE: "full", at_hand: "regional"}
+    timings = (replace(one, variant=variants[one.variant]) for one in tuning.timings if one.variant in variants)
+    return replace(session, tuning=tuning, timings=tuple(timings), conditions=tuning.conditions)
 
 
 def bars(session: Session) -> dict[str, tuple[float, str, Plan | None]]:
@@ -104,23 +121,35 @@ def test_torch_compile_has_an_empty_bar_until_it_is_measured() -> None:
 
 
 def test_a_search_gives_an_answer_like_a_benchmark() -> None:
-    assert bars(searched()) == {
-        "eager": (4e-2, "", eager_plan(BASE.plan)),
-        "torch.compile": (3e-2, Verdict.FASTER, whole_graph(AS_TORCH_COMPILE)),
-        "your plan": (3.5e-2, Verdict.FASTER, None),
-        BEST: (2e-2, Verdict.FASTER, FOUND),
+    assert {word: shown[1:] for word, shown in bars(compared()).items()} == {
+        "eager": ("", eager_plan(BASE.plan)),
+        "torch.compile": (Verdict.FASTER, whole_graph(AS_TORCH_COMPILE)),
+        "your plan": (Verdict.FASTER, None),
+        BEST: (Verdict.FASTER, FOUND),
     }
-    answer = answer_of(searched())
+    assert not any(bar.apart for bar in bars_of(compared())), "all are of the same rounds"
+    answer = answer_of(compared())
     assert answer.state is AnswerState.ANSWERED
     assert answer.use == BEST
-    used = "Use the plan that the search found: 1.50× as fast as torch.compile (1.47–1.53), 2.00× as fast as eager"
+    used = "Use the plan that the search found: 1.50× as fast as torch.compile, 2.00× as fast as eager (1.99–2.01)."
     assert used in " ".join(answer_text(answer).split())
 
 
+def test_a_found_plan_is_compared_by_the_rounds_of_the_search() -> None:
+    over_eager, over_full = speeds_of_try(SEARCH, SEARCH.by_title["quick"], BEST)
+    assert (over_eager.of, over_eager.against, over_eager.speedup) == (BEST, EAGER, timing("quick").speedup)
+    assert over_full.speedup == median_figure(paired_ratios(timing(TORCH_COMPILE).samples_s, timing("quick").samples_s))
+    floors = {BASE.whole_phase: 9.0}
+    noisy = replace(SEARCH, conditions=replace(CONDITIONS, floors=floors))
+    _, unsure = speeds_of_try(noisy, SEARCH.by_title["quick"], BEST)
+    assert unsure.verdict is Verdict.INCONCLUSIVE
+    assert unsure.why.startswith("the machine is too noisy")
+
+
 def test_applied_result_is_the_answer() -> None:
-    used = searched(replace(BASE, plan=FOUND))
-    assert bars(used)[BEST] == (2e-2, Verdict.FASTER, None)
-    assert bars(used)[EARLIER] == (3.5e-2, Verdict.FASTER, BASE.plan)
+    used = compared(replace(BASE, plan=FOUND), at_hand="quick")
+    assert bars(used)[BEST][1:] == (Verdict.FASTER, None)
+    assert bars(used)[EARLIER][1:] == (Verdict.FASTER, BASE.plan)
     answer = answer_of(used)
     assert answer.found is None
     assert answer.results is NumericsVerdict.OK
@@ -135,19 +164,21 @@ def test_bars_of_a_search_without_the_current_plan_are_apart() -> None:
 
 
 def test_a_search_that_was_stopped_has_the_best_so_far() -> None:
-    quick = final_try("quick", 2e-2, FOUND, final=False, speedup=None)
-    stopped = Tuning((final_try(EAGER, 4e-2, final=False), quick), stopped="cancelled")
-    assert bars(searched(tuning=stopped)) == {SO_FAR: (2e-2, Verdict.FASTER, FOUND)}
+    quick = final_try("quick", FOUND, final=False, speedup=None)
+    stopped = Tuning((final_try(EAGER, final=False), quick), stopped="cancelled")
+    assert list(bars(searched(tuning=stopped))) == [SO_FAR]
+    assert bars(searched(tuning=stopped))[SO_FAR][1:] == (Verdict.FASTER, FOUND)
     assert "the best plan so far takes 20.0 ms" in answer_text(answer_of(searched(tuning=stopped)))
 
 
 def test_the_answer_says_that_a_search_had_no_time() -> None:
-    nothing = Tuning(REFERENCES, TORCH_COMPILE, TORCH_COMPILE)
-    untouched = searched(replace(BASE, plan=Plan(), partitions=(), members={}), nothing)
+    timings = (timing(EAGER), timing(TORCH_COMPILE))
+    nothing = Tuning(REFERENCES, TORCH_COMPILE, TORCH_COMPILE, timings=timings, conditions=CONDITIONS)
+    untouched = compared(replace(BASE, plan=Plan(), partitions=(), members={}), nothing)
     assert list(bars(untouched)) == ["eager", "torch.compile"]
     text = " ".join(answer_text(answer_of(untouched)).split())
     assert "The search had no time to try a plan" in text
-    assert "Use torch.compile: 1.33× as fast as eager (1.31–1.36)." in text
+    assert "Use torch.compile: 1.33× as fast as eager (1.33–1.34)." in text
 
 
 def test_bar_lengths_follow_the_ratios_not_the_medians() -> None:
@@ -171,17 +202,17 @@ def test_bar_lengths_follow_the_ratios_not_the_medians() -> None:
 
 
 def test_a_bar_without_a_ratio_to_eager_uses_torch_compiles() -> None:
-    raced = replace(final_try("quick", 2e-2, FOUND, final=False, speedup=None), over_full=Figure(1.5, 1.4, 1.6))
+    raced = replace(final_try("quick", FOUND, final=False, speedup=None), over_full=Figure(1.5, 1.4, 1.6))
     measured = sessions.measured()
-    bars = {bar.word: bar for bar in bars_of(searched(measured, Tuning((final_try(EAGER, 4e-2, final=False), raced))))}
+    bars = {bar.word: bar for bar in bars_of(searched(measured, Tuning((final_try(EAGER, final=False), raced))))}
     full = bars["torch.compile"].drawn_s
     assert full
     assert bars[SO_FAR].drawn_s == full.value / Figure(1.5, 1.4, 1.6)
 
 
 def test_the_chart_shows_times_and_ratios() -> None:
-    chart = chart_nodes(bars_of(searched()))
-    (shown,) = (words(node) for node in answer_nodes(answer_of(searched()), chart))
+    chart = chart_nodes(bars_of(compared()))
+    (shown,) = (words(node) for node in answer_nodes(answer_of(compared()), chart))
     for text in ("eager 40.0 ms 1.00×", "torch.compile 30.0 ms ▲ 1.33×", "best found 20.0 ms ▲ 2.00×"):
         assert text in " ".join(shown.split())
     assert chart_nodes(()) == []

@@ -12,6 +12,7 @@ from typing import Any
 from regional_explorer.compiler.run import Run
 from regional_explorer.errors import CaptureError, RefusalCode
 from regional_explorer.measure.clock import TimedCall
+from regional_explorer.measure.rounds import RoundsResult
 from regional_explorer.measure.timings import MeasureContext
 from regional_explorer.record.benchmark import MemoryPeak, Verdict
 from regional_explorer.record.environment import Environment
@@ -220,8 +221,8 @@ class ReplayBench:
     def trouble(self, prepared: ReplayedPlan) -> str:
         return "Dynamo traced the call again" if prepared.behaviour.raises == "trouble" else ""
 
-    def keep(self, prepared: ReplayedPlan) -> None:
-        self.log.append(("keep", prepared.key))
+    def keep(self, compared: RoundsResult, plans: Mapping[str, ReplayedPlan]) -> None:
+        self.log.append(("keep", (compared.rounds, [*plans])))
 
     def free(self, keep: Collection[Tracing]) -> None:
         self.log.append(("free", set(keep)))

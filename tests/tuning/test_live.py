@@ -15,7 +15,7 @@ import regional_explorer as rx
 from regional_explorer.compiler.artifact import Artifact
 from regional_explorer.compiler.run import PLAIN_RUN
 from regional_explorer.errors import InvalidArgumentError, InvalidConfigValueError, MeasureError, UnknownConfigKeyError
-from regional_explorer.record.benchmark import Verdict
+from regional_explorer.record.benchmark import NumericsVerdict, Verdict
 from regional_explorer.record.files import load_plan_file
 from regional_explorer.record.plan import AS_TORCH_COMPILE, FROZEN, Direction, Tracing, whole_graph
 from regional_explorer.record.tuning import AT_HAND, EAGER, TORCH_COMPILE, Outcome
@@ -61,7 +61,20 @@ def test_a_found_plan_can_be_applied_saved_and_compiled(slow_references: Ticking
     assert saved_plan.explored is not None
     assert saved_plan.explored.speedup is not None
 
+    samples = {one.variant: one.samples_s for one in found.record.timings}
+    for run_plan, title in ((plan, AT_HAND), (found.plan, found.record.answer)):
+        (run,) = (run for run in ex.runs if run.plan == run_plan)
+        timed = {name: one.samples_s for name, one in run.whole_timings.items()}
+        assert timed == {EAGER: samples[EAGER], "full": samples[TORCH_COMPILE], "regional": samples[title]}
+
     store, compiles = ex.live.program.store, ex.live.program.store.compiles
+    ex.plan = found.plan
+    assert ex.session.whole_timings["regional"].samples_s == samples[found.record.answer]
+    assert not ex.session.is_outdated
+    assert (ex.answer.use, ex.answer.found, ex.answer.results) == ("your plan", None, NumericsVerdict.OK)
+    ex.plan = plan
+    assert ex.session.whole_timings["regional"].samples_s == samples[AT_HAND]
+    assert ex.answer.use == "best found"
     ex.plan = found.plan
     ex.compile()
     assert ex.live.program.store is store

@@ -13,6 +13,7 @@ import torch
 
 import regional_explorer as rx
 from regional_explorer.command import cli
+from regional_explorer.command.parsed_command import Command
 from regional_explorer.compiler.run import PLAIN_RUN
 from regional_explorer.measure.variants import Variants
 from regional_explorer.page.answer import chart_nodes
@@ -159,7 +160,7 @@ def test_plans_are_compared_with_eager_alone_if_torch_compile_is_wrong(
         assert found.gain == found.by_title[found.answer].speedup
         assert found.by_title[found.answer].over_full is None
         text = shown(ex)
-        assert "compared with torch.compile, as the results of torch.compile are wrong" in text
+        assert "The results of torch.compile are wrong, so there is no speed to compare." in text
         assert "torch.compile was not measured" not in text
 
 
@@ -197,6 +198,23 @@ def test_the_command_line_says_that_torch_compile_is_wrong(
     code = cli.main(["tune", str(tmp_path / "program.py"), "f(x)", "--budget", "0.01", "--quiet"])
     assert code == cli.EXIT_NO
     assert "torch.compile gives wrong results on this call: output" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.compiles
+def test_the_command_does_not_measure_the_found_plan_again(
+    slow_references: TickingClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[Any]()
+    monkeypatch.setattr(rx.Exploration, "benchmark", lambda _ex, **options: asked.append(options["variants"]))
+    with torch.no_grad():
+        for variants in ((), ("eager", "regional")):
+            command = Command(tune=2.0, variants=variants)
+            with command.explore(softmax, (torch.rand(8, 8),), {}) as ex:
+                assert command.measure(ex, PLAIN_RUN)
+                assert ex.session.tuning is not None
+                assert ex.plan == ex.session.tuning.plan
+                assert {*ex.session.whole_timings} == {"eager", "regional", "full"}
+    assert asked == [("eager", "regional")], "only what is asked for beside the search"
 
 
 # ----------------------------------------------------------------------------------------- verdicts of earlier searches

@@ -69,7 +69,6 @@ def test_the_best_found_is_used_and_undone(panel: Panel, control: Control, explo
         *_, use = elements(panel.part("answer"), data_do="use")
         panel.press("use", use[1]["data-of"])
         assert exploration.plan == better
-        assert "1.90–2.10" in text(panel, "answer")
         panel.press("undo")
         assert exploration.plan == before
     finally:
