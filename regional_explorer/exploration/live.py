@@ -475,7 +475,7 @@ class Live:
         earlier.keep_session()
         self.program.take_over(earlier.program)
         earlier.free_trace()
-        if self.measurements.has(self.program.plan):
+        if self.measurements.nearest is not None and self.measurements.nearest.plan == self.program.plan:
             self.program.record_layouts()
 
     def close(self) -> None:

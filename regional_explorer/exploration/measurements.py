@@ -237,10 +237,6 @@ class Measurements:
         """Continue with the measured plans of an earlier trace of the call."""
         self.runs, self.full, self._plans = earlier.runs, earlier.full, earlier._plans
 
-    def has(self, plan: Plan) -> bool:
-        """Return whether a plan was measured, in this or an earlier trace."""
-        return any(measured.plan == plan for measured in self._plans.values())
-
     def add(self, results: BenchmarkResults, program: Program) -> None:
         """Keep the results of a benchmark of a program's plan, in place of an earlier benchmark of the same plan.
 

@@ -90,7 +90,8 @@ def headline(answer: Answer) -> list[tuple[str, str]]:
         speeds = (answer.speed(WORDS[PLAN], word) for word in (eager, WORDS[COMPILED]))
         known = [speed for speed in speeds if speed is not None and speed.speedup is not None]
         return _joined(f"No verdict yet: {plan} is ", known) if known else [("No verdict yet.", "")]
-    return [(_profiled(answer) or "Traced; nothing is compiled yet.", "")]
+    unknown = "Your plan is not measured yet." if answer.times or answer.found else "Traced; nothing is compiled yet."
+    return [(_profiled(answer) or unknown, "")]
 
 
 def headline_text(answer: Answer) -> str:
@@ -184,12 +185,11 @@ def _name(answer: Answer, word: str) -> str:
 
 def _times(answer: Answer) -> str:
     """Return the time of a call under each variant; empty if none is known."""
-    seconds = [f"{with_interval(taken, duration)} {_under(answer, word)}" for word, taken in answer.times.items()]
+    seconds = [
+        f"{with_interval(taken, duration)} {'' if word == EAGER else 'under '}{_row_name(answer, word)}"
+        for word, taken in answer.times.items()
+    ]
     return f"A {_call(answer)} takes {', '.join(seconds)}." if seconds else ""
-
-
-def _under(answer: Answer, word: str) -> str:
-    return word if word == WORDS[VariantName.EAGER] else f"under {_row_name(answer, word)}"
 
 
 def _row_name(answer: Answer, word: str) -> str:
@@ -238,7 +238,7 @@ def _results(answer: Answer) -> str:
     if answer.results is NumericsVerdict.OK:
         how = "bit for bit" if answer.bitwise else f"within rounding{f' ({errors})' if errors else ''}"
         return f"The results are those of eager, {how}."
-    withheld = f": no speed is given{f': {errors}' if errors else ''}."
+    withheld = f"{f': {errors}' if errors else ''}; no speed is given."
     if answer.results is NumericsVerdict.FAILED:
         return f"The results of {plan} are wrong{withheld}"
     if answer.results is NumericsVerdict.CHAOTIC:

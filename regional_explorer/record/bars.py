@@ -100,11 +100,8 @@ def _found_bars(session: Session, answer: Answer) -> list[Bar]:
         tries.insert(0, (EARLIER, before))
     apart = "the search" if answer.times and not answer.of_search else ""
     return [
-        Bar(word, seconds, _speed_to_show(*speeds_of_try(tuning, tried, word)), tried.plan, apart)
+        Bar(word, seconds, next(shown, None), tried.plan, apart)
         for word, tried in tries
         if tried.plan not in (None, session.plan) and (seconds := if_bounded(tried.time_s)) is not None
+        for shown in [(one for one in speeds_of_try(tuning, tried, word) if not isinstance(one.verdict, Missing))]
     ]
-
-
-def _speed_to_show(over_eager: Speed, over_full: Speed) -> Speed:
-    return over_full if over_eager.verdict is Missing.NOT_MEASURED else over_eager

@@ -207,7 +207,7 @@ def _without_winner(median: float, bounds: tuple[float, float], floor: float) ->
         return EITHER
     found, least = max(median, 1.0 / median) - 1.0, f"{100.0 * floor:.{0 if floor > LARGE_FLOOR else 1}f} %"
     if floor > LARGE_FLOOR:
-        return f"the machine is too noisy: eager, timed twice in each round, differed from itself by up to {least}"
+        return f"the machine is too noisy (eager, timed twice in each round, differed from itself by up to {least})"
     cause = "eager differs from itself by up to" if floor > MIN_FLOOR else "memory layout alone can shift times by"
     return f"{100.0 * found:.1f} % is too small to count: {cause} {least}"
 

@@ -256,7 +256,8 @@ def test_wrong_plan_is_reported_everywhere(
     assert (explored["numerics"], explored["wrong"].partition(":")[0]) == ("failed", "output")
     assert ex.to_source().startswith("# The results of your plan are wrong: output: ")
     for text in (page_html(ex.session), repr(rx.load(ex.save(tmp_path / "x.json")))):
-        assert "The results of your plan are wrong: no speed is given" in text
+        assert "The results of your plan are wrong: output" in text
+        assert "no speed is given" in text
     assert "The results of your plan are wrong" in page_html(ex.session)
 
     compiled, messages = result_and_warnings(lambda: rx.compile(marked, path))

@@ -102,7 +102,7 @@ def test_each_state_gives_results_and_next_step() -> None:
 
 def test_wrong_results_replace_the_speed() -> None:
     text = answer_text(sessions.measured(numerics=NumericsVerdict.FAILED))
-    assert "The results of your plan are wrong: no speed is given: output 0: one element off by" in text
+    assert "The results of your plan are wrong: output 0: one element off by" in text
     assert "as fast as your plan" not in text
     assert "320 µs" not in text
 
