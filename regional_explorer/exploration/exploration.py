@@ -392,6 +392,26 @@ class Exploration(Edits, Results):
         explored = ExplorationRecord(self.live.title, self.live.environment, self.live.call.grad, modes=modes)
         return TuningResult(tuning, explored)
 
+    def waterfall(self, budget_s: float = 60.0, *, run: Run = PLAIN_RUN) -> pd.DataFrame:
+        """Measure what each change of the plan that ``tune`` found saves of the time of ``torch.compile``.
+
+        The plan is compiled without its way of tracing, and without each of its keys. All of these, the plan and
+        ``torch.compile`` are timed in turns. ``together`` is what the changes save beyond the sum.
+
+        Args:
+            budget_s: seconds for everything; changes that do not fit in are part of ``together``.
+            run: can be cancelled between steps.
+
+        Raises:
+            MeasureError: ``tune`` has found no plan, or it cannot be measured.
+            BusyError: another search is under way, or another thread, such as a job of the panel, measures.
+        """
+        check_budget(budget_s)
+        with self._search("waterfall", run) as (run, turn):
+            self.live.take_gain_apart(budget_s, run, turn)
+        parts: pd.DataFrame = self.gain_parts
+        return parts
+
     def suggest(self, budget_s: float | None = None, *, run: Run = PLAIN_RUN) -> SuggestionList:
         """Suggest regions: repeated modules, chains between matrix products, norms, the loss, the whole graph.
 

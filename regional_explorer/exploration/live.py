@@ -36,7 +36,7 @@ from regional_explorer.diagnostics.measured import (
     wrong_region_diagnostics,
     wrong_variant_diagnostics,
 )
-from regional_explorer.errors import ClosedError, ReproError, listing
+from regional_explorer.errors import ClosedError, MeasureError, ReproError, listing
 from regional_explorer.exploration.measurements import Measurements
 from regional_explorer.exploration.results import Roofline
 from regional_explorer.insight.code_store import Insights
@@ -82,6 +82,7 @@ from regional_explorer.tuning.crew import Crew
 from regional_explorer.tuning.ledger import Ledger
 from regional_explorer.tuning.live_bench import LiveBench, measure_suggestions
 from regional_explorer.tuning.search import tune
+from regional_explorer.tuning.waterfall import gain_parts
 
 
 def initial_program(
@@ -237,6 +238,16 @@ class Live:
         self.measurements.add(results, program)
         if VariantName.REGIONAL in results.verdicts[0]:
             self.measurements.remember(self._measured(program, partitions(program), results))
+
+    def take_gain_apart(self, budget_s: float, run: Run, turn: Callable[[bool], AbstractContextManager[Any]]) -> None:
+        """Measure what each change of the plan found saves, and keep it; see ``Exploration.waterfall``."""
+        tuning = self.tuning
+        if tuning is None or tuning.plan is None:
+            raise MeasureError("There is no plan whose gain could be taken apart: ex.tune() has found none.")
+        bench = LiveBench(self.variants, self.environment, run, turn, Crew(0))
+        with bench.closing():
+            parts = gain_parts(bench, tuning.plan, budget_s)
+        self.tuning = replace(tuning, parts=parts)
 
     def measure_suggestions(
         self,

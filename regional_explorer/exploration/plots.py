@@ -58,6 +58,26 @@ class Plots:
         axes.set(xlabel=f"ms saved in each call, interval {CONFIDENCE:.0%}", title=clean(session.title))
         return axes
 
+    def waterfall(self, ax: Axes | None = None) -> Axes:
+        """Draw how the changes of the plan found lead from the time of ``torch.compile`` to its own, with intervals.
+
+        Raises:
+            MeasureError: ``ex.waterfall()`` was not run.
+        """
+        parts = self._session.tuning.parts if self._session.tuning else ()
+        axes, left_ms = self._axes(ax, parts, "run ex.tune(), then ex.waterfall()."), 0.0
+        for part in parts:
+            part_ms, paints = 1e3 * part.seconds.value, paint(1 if part.is_change else 0)
+            start_ms = left_ms - part_ms if part.is_change else 0.0
+            left_ms = start_ms if part.is_change else part_ms
+            axes.barh(clean(part.title), part_ms, left=start_ms, color=paints.light.stroke)
+            low, high = (1e3 * end for end in part.seconds.bounds or (part.seconds.value,) * 2)
+            ends = (start_ms + part_ms - high, start_ms + part_ms - low) if part.is_change else (low, high)
+            axes.hlines(clean(part.title), *ends, color=LIGHT.ink)
+        axes.invert_yaxis()
+        axes.set(xlabel=f"ms of a call, interval {CONFIDENCE:.0%}", title=clean(self._session.title))
+        return axes
+
     def samples(self, ax: Axes | None = None) -> Axes:
         """Draw the samples of every variant, round by round, to see when a benchmark was disturbed.
 
@@ -169,6 +189,7 @@ def _point(kernel: Kernel, time: KernelTime) -> tuple[float, float]:
 
 DRAWINGS: Mapping[str, tuple[str, str]] = {
     "gain": ("Gain", "The time that each region, measured alone, and the whole plan save in each call, with intervals"),
+    "waterfall": ("Where the gain comes from", "What each change of the plan found saves of the time of torch.compile"),
     "samples": ("Samples", "The time of a call in each round, by variant"),
     "roofline": ("Roofline", "Kernels by operations per byte and speed, under the highest rates of this machine"),
     "timeline": ("Timeline", "The ops of one eager call in the order they run, coloured by module"),

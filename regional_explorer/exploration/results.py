@@ -67,7 +67,13 @@ from regional_explorer.tables.profile import op_times_table
 from regional_explorer.tables.regions import regions_table
 from regional_explorer.tables.roofline import borders_table, ops_table, reach_table, region_reach_table, trials_table
 from regional_explorer.tables.table import TEXT_WIDTH, Table
-from regional_explorer.tables.tuning import SuggestionList, search_sentences, tries_table, tuning_table
+from regional_explorer.tables.tuning import (
+    SuggestionList,
+    gain_parts_table,
+    search_sentences,
+    tries_table,
+    tuning_table,
+)
 
 if TYPE_CHECKING:
     import graphviz
@@ -134,6 +140,7 @@ class Results:
     patterns = result_table(patterns_table)
     op_times = result_table(op_times_table)
     tuning = result_table(tuning_table)
+    gain_parts = result_table(gain_parts_table)
 
     def __init__(self, session: Session) -> None:
         check_argument("session", session, Session, "an rx.Session, or open a file with rx.load('x.json')")
@@ -154,7 +161,7 @@ class Results:
 
     @property
     def plot(self) -> Plots:
-        """Drawings by matplotlib: ``gain()``, ``samples()``, ``roofline()``, ``timeline()``.
+        """Drawings by matplotlib: ``gain()``, ``waterfall()``, ``samples()``, ``roofline()``, ``timeline()``.
 
         Raises:
             MissingPackageError: matplotlib is not installed.

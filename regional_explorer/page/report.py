@@ -41,7 +41,7 @@ from regional_explorer.tables.plan import breaks_table, diagnostics_nodes, kept_
 from regional_explorer.tables.profile import profile_tables
 from regional_explorer.tables.regions import regions_alone_table, regions_table
 from regional_explorer.tables.table import TEXT_WIDTH, Table
-from regional_explorer.tables.tuning import tuning_table
+from regional_explorer.tables.tuning import gain_parts_table, tuning_table
 
 
 def summary_rows(session: Session) -> tuple[tuple[str, str], ...]:
@@ -73,6 +73,7 @@ _SECTIONS: Mapping[str, Callable[[Session], Sequence[Table[Any]]]] = {
     "Run time": lambda session: run_time_tables(session)[:1],
     "Forward and backward": lambda session: run_time_tables(session)[1:],
     "Plans tried": lambda session: [tuning_table(session)] if session.tuning else [],
+    "Where the gain comes from": lambda session: [gain_parts_table(session)],
     "How it adds up": lambda session: [reconciliation_table(session)],
     REGIONS: lambda session: [regions_alone_table(session), regions_table(session)],
     PROFILE: profile_tables,

@@ -17,6 +17,9 @@ from regional_explorer.record.plan import Plan, Selector
 
 EAGER = "eager"
 TORCH_COMPILE = "torch.compile"
+PLAN_FOUND = "the plan found"
+TOGETHER = "together"
+"""The title of what the changes of a plan save together beyond the sum of what each saves."""
 AT_HAND = "the plan at hand"
 """The title of the plan that the exploration had."""
 
@@ -132,6 +135,19 @@ class PieceRace(Record, frozen=True):
     """Why it did not race."""
 
 
+class GainPart(Record, frozen=True):
+    """A bar of the waterfall from ``torch.compile`` to the plan found: a time, or what a change saves of it."""
+
+    title: str
+    """The change, such as ``cpp_wrapper=True``; or ``torch.compile``, ``together`` or ``the plan found``."""
+    seconds: Figure
+    """The seconds of a call; of a change, the seconds that a call takes more without it."""
+    note: str = ""
+    """Why a change saves nothing for certain."""
+    is_change: bool = False
+    """Whether it is what a change saves."""
+
+
 class Tuning(Record, frozen=True, dict=True):
     """All tries of a search, and its answer."""
 
@@ -161,6 +177,8 @@ class Tuning(Record, frozen=True, dict=True):
     """The conditions of the final comparison; None without one."""
     shorter: str = ""
     """The repeats of the shorter call, on which most plans were tried, such as ``1 of 8 Block``; empty without one."""
+    parts: tuple[GainPart, ...] = ()
+    """The waterfall from ``torch.compile`` to the plan, in order; empty unless it was measured."""
     remarks: Mapping[str, Count] = {}
     """Why the requested executor did not compile some pieces: the number of pieces by reason."""
 

@@ -12,7 +12,9 @@ from regional_explorer.record.session import Session
 from regional_explorer.record.speeds import ratio_text, speed_text, speeds_of_try
 from regional_explorer.record.tuning import (
     EAGER,
+    TOGETHER,
     TORCH_COMPILE,
+    GainPart,
     Outcome,
     SearchStage,
     Suggestion,
@@ -21,7 +23,7 @@ from regional_explorer.record.tuning import (
     Tuning,
 )
 from regional_explorer.style.element import clean
-from regional_explorer.style.formats import NONE, duration, interval, percent, size, times, with_interval
+from regional_explorer.style.formats import NONE, duration, interval, percent, signed, size, times, with_interval
 from regional_explorer.tables.table import Column, Number, Table, bound_columns
 
 
@@ -211,6 +213,37 @@ def search_notes(tuning: Tuning) -> Iterator[str]:
         yield f"{duration(tuning.spent_s)} of {duration(tuning.budget_s)} spent: {spent}."
     if tuning.conditions is not None:
         yield tuning.conditions.noise.sentence
+
+
+def gain_parts_table(session: Session) -> Table[GainPart]:
+    """One row per bar of the waterfall from ``torch.compile`` to the plan found; ``saves`` marks the changes."""
+    parts = session.tuning.parts if session.tuning else ()
+
+    def write(row: GainPart) -> Callable[[float], str]:
+        return (lambda seconds: signed(-seconds)) if row.is_change else duration
+
+    return Table(
+        "Where the gain comes from",
+        (
+            Column("part", lambda row: row.title),
+            Column("saves", lambda row: row.is_change),
+            Number("time_us", lambda row: row.seconds, text=lambda row: write(row)(row.seconds.value)),
+            *bound_columns("low_us", "high_us", lambda row: row.seconds)[:2],
+            Column("note", lambda row: row.note or _verdict_on(row)),
+        ),
+        parts,
+        "",
+        heads=("part", "time", "note"),
+    )
+
+
+def _verdict_on(row: GainPart) -> str:
+    """Return whether a change saves time, by its interval."""
+    bounds = row.seconds.bounds
+    if not row.is_change or row.title == TOGETHER or bounds is None:
+        return row.seconds.why if bounds is None else ""
+    saves = f"{duration(max(0.0, bounds[0]))} to {duration(bounds[1])}"
+    return f"saves {saves}" if bounds[0] > 0.0 else "costs time" if bounds[1] < 0.0 else "brings nothing for certain"
 
 
 def _finds(tuning: Tuning) -> Iterator[str]:

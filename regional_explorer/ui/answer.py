@@ -25,6 +25,8 @@ from regional_explorer.ui.state import Shown
 FIND_BEST = "Find the best plan"
 SEARCHES = {"tune": 120.0, "tune 10 min": 600.0, "tune 30 min": 1800.0}
 """The time budget in seconds of each event that starts a search, or goes on with it."""
+WATERFALL, WATERFALL_S = "take gain apart", 60.0
+"""The event that measures what each change of the plan found saves, and its time budget in seconds."""
 WITH_COMPILE = "Compile the whole call with plain torch.compile, and measure your plan beside it"
 MEASURE_SUGGESTED = "measure suggested"
 """The event that measures what the suggested regions gain."""
@@ -163,7 +165,10 @@ def _search_buttons(shown: Shown, first: str | None) -> list[Node]:
         )
         for do, seconds in SEARCHES.items()
     )
-    return [node("span", "Go on searching: ", class_="rx-quiet"), *buttons]
+    title = f"Leave out each change of the plan found in turn, and time them together: {WATERFALL_S:.0f} s"
+    apart = button("Where does the gain come from?", WATERFALL, title=title, disabled=busy)
+    again = [node("span", "Go on searching: ", class_="rx-quiet"), *buttons]
+    return [*([apart] if session.tuning.plan is not None else []), *again]
 
 
 def _left_out_note(shown: Shown) -> str:

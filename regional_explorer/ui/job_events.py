@@ -19,7 +19,16 @@ from regional_explorer.record.gpu_targets import GPU_TARGETS
 from regional_explorer.record.plan import Tracing
 from regional_explorer.record.session import SHAPES
 from regional_explorer.tables.tuning import search_sentences
-from regional_explorer.ui.answer import FIND_BEST, MEASURE_SUGGESTED, QUIET, QUIET_SEARCH, SEARCHES, SUGGEST_S
+from regional_explorer.ui.answer import (
+    FIND_BEST,
+    MEASURE_SUGGESTED,
+    QUIET,
+    QUIET_SEARCH,
+    SEARCHES,
+    SUGGEST_S,
+    WATERFALL,
+    WATERFALL_S,
+)
 from regional_explorer.ui.control import Control, Event, EventKind, is_choice, is_flag, is_text, one_of
 from regional_explorer.ui.jobs import Work
 from regional_explorer.ui.parts import MAX_BUDGET_S
@@ -71,6 +80,7 @@ JOBS: Mapping[str, tuple[str, Work]] = {
     "profile": ("Profile", lambda ex, state, run: ex.profile(state.budget_s, run=run)),
     "compile code": ("Compile", _compile_and_read),
     **{do: (FIND_BEST, partial(_tune, do=do)) for do in SEARCHES},
+    WATERFALL: ("Take the gain apart", lambda ex, _, run: ex.waterfall(WATERFALL_S, run=run)),
     MEASURE_SUGGESTED: ("Measure the suggestions", lambda ex, _, run: ex.suggest(SUGGEST_S, run=run)),
     QUIET: ("Measure when it is quiet", _when_quiet(_measure)),
     QUIET_SEARCH: ("Search when it is quiet", _when_quiet(_tune)),

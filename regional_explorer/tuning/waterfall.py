@@ -1,0 +1,91 @@
+"""Where the gain of a plan over ``torch.compile`` comes from: each of its changes is left out in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from msgspec.structs import replace
+
+from regional_explorer.errors import MeasureError
+from regional_explorer.measure.rounds import Parts
+from regional_explorer.measure.timings import measure_rounds
+from regional_explorer.record.benchmark import Phase
+from regional_explorer.record.figure import exactly
+from regional_explorer.record.plan import AS_TORCH_COMPILE, Plan, Region, config_texts
+from regional_explorer.record.tuning import PLAN_FOUND, TOGETHER, TORCH_COMPILE, GainPart
+from regional_explorer.tuning.bench import Bench, P
+from regional_explorer.tuning.budget import Spending
+
+TIMING_SHARE = 0.4
+"""The share of the budget for the rounds."""
+
+
+def without_each_change(plan: Plan) -> dict[str, Plan]:
+    """Return the plan without one of its changes, by the change: its way of tracing, or a key of its configs."""
+    others = {}
+    if plan.tracing != AS_TORCH_COMPILE:
+        others[str(plan.tracing)] = plan.traced(AS_TORCH_COMPILE)
+    configs = [{key: value} for region in plan.regions for _, config in region.configs for key, value in config.items()]
+    for text, change in {text: config for config in configs for text in config_texts(config)}.items():
+        others[text] = replace(plan, regions=tuple(_without(region, change) for region in plan.regions))
+    return others
+
+
+def _without(region: Region, change: Mapping[str, Any]) -> Region:
+    def rest(config: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in config.items() if (key, value) not in change.items()}
+
+    backward = region.backward_config
+    return replace(region, config=rest(region.config), backward_config=None if backward is None else rest(backward))
+
+
+def gain_parts(bench: Bench[P], plan: Plan, budget_s: float) -> tuple[GainPart, ...]:
+    """Time a call under ``torch.compile``, under a plan, and under the plan without each of its changes, in turns.
+
+    The parts go from the time of ``torch.compile`` over what each change saves to the time of the plan, and add up. A
+    change that cannot be left out is not named: its gain is part of ``together``, what the changes save beyond the sum.
+
+    Raises:
+        MeasureError: the plan or ``torch.compile`` cannot be measured.
+        CancelledError, KeyboardInterrupt: it was cancelled or interrupted.
+    """
+    time, phase = Spending(bench, budget_s, str), Phase.STEP if bench.grad else Phase.FORWARD
+    with time.step("compiling", "starting the toolchain"):
+        bench.start()
+    with time.step("tracing", "leaving out each change of the plan"):
+        prepared = {
+            title: bench.prepare(other) for title, other in {PLAN_FOUND: plan, **without_each_change(plan)}.items()
+        }
+    until_s = time.began_s + budget_s * (1.0 - TIMING_SHARE)
+    with time.step("compiling", "compiling the plan without each of its changes"):
+        built = dict(zip(prepared, bench.compile([*prepared.values()], time.reporting(until_s=until_s)), strict=True))
+        full, _ = bench.full()
+    time.stop_if_cancelled()
+    ready = [title for title, result in built.items() if result is not None and not result.failure]
+    if PLAN_FOUND not in ready:
+        raise MeasureError("The plan cannot be compiled any more.")
+    codes = {title: result.code for title, result in built.items() if result is not None}
+    inert = [title for title in ready if title != PLAN_FOUND and codes[title] == codes[PLAN_FOUND]]
+    timed = [title for title in ready if title not in inert]
+    with time.step("checking", "checking numerics"):
+        for title in timed:
+            bench.check(prepared[title])
+    calls = [full, *(bench.call(prepared[title], title) for title in timed)]
+    with time.step("timing", "timing the plan without each of its changes", timed=True), bench.measuring():
+        result = measure_rounds(calls, budget_s * TIMING_SHARE, bench.context, baseline=TORCH_COMPILE)
+    result.stopped.raise_if_ended()
+    seconds = {name: np.array(phases[phase]) for name, phases in result.samples.items() if phases.get(phase)}
+    if not {PLAN_FOUND, TORCH_COMPILE} <= seconds.keys():
+        raise MeasureError(f"The plan and {TORCH_COMPILE} could not be timed together.")
+    saved = {title: seconds[title] - seconds[PLAN_FOUND] for title in timed if title in seconds and title != PLAN_FOUND}
+    rest = seconds[TORCH_COMPILE] - seconds[PLAN_FOUND] - sum(saved.values(), start=np.zeros(()))
+    parts = Parts({**saved, TOGETHER: rest, PLAN_FOUND: seconds[PLAN_FOUND]}, result.noise)
+    return (
+        GainPart(TORCH_COMPILE, parts.figure(parts.seconds)),
+        *(GainPart(title, parts.figure([title]), is_change=True) for title in saved),
+        *(GainPart(title, exactly(0.0), "the code is the same without it", is_change=True) for title in inert),
+        GainPart(TOGETHER, parts.figure([TOGETHER]), is_change=True),
+        GainPart(PLAN_FOUND, parts.figure([PLAN_FOUND])),
+    )
