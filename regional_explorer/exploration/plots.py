@@ -19,7 +19,7 @@ from regional_explorer.record.speeds import interval_ends
 from regional_explorer.record.statistics import CONFIDENCE, median_figure, paired_gaps
 from regional_explorer.style.css import DARK, HUES, LIGHT, paint
 from regional_explorer.style.element import clean, markup
-from regional_explorer.style.formats import word
+from regional_explorer.style.formats import duration, signed, word
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,15 +65,21 @@ class Plots:
             MeasureError: ``ex.waterfall()`` was not run.
         """
         parts = self._session.tuning.parts if self._session.tuning else ()
-        axes, left_ms = self._axes(ax, parts, "run ex.tune(), then ex.waterfall()."), 0.0
-        for part in parts:
-            part_ms, paints = 1e3 * part.seconds.value, paint(1 if part.is_change else 0)
-            start_ms = left_ms - part_ms if part.is_change else 0.0
-            left_ms = start_ms if part.is_change else part_ms
-            axes.barh(clean(part.title), part_ms, left=start_ms, color=paints.light.stroke)
+        axes, at_ms = self._axes(ax, parts, "run ex.tune(), then ex.waterfall()."), 0.0
+        ends_ms = list[float]()
+        for row, part in enumerate(parts):
+            part_ms = 1e3 * part.seconds.value
+            before_ms, at_ms = (at_ms, at_ms - part_ms) if part.is_change else (0.0, part_ms)
+            colour = paint(1 if part.is_change else 0).light.stroke
+            axes.barh(clean(part.title), at_ms - before_ms, left=before_ms, color=colour)
             low, high = (1e3 * end for end in part.seconds.bounds or (part.seconds.value,) * 2)
-            ends = (start_ms + part_ms - high, start_ms + part_ms - low) if part.is_change else (low, high)
-            axes.hlines(clean(part.title), *ends, color=LIGHT.ink)
+            whisker = (before_ms - high, before_ms - low) if part.is_change else (low, high)
+            axes.hlines(row, *whisker, color=LIGHT.ink)
+            text = signed(-part.seconds.value) if part.is_change else duration(part.seconds.value)
+            axes.annotate(text, (max(at_ms, before_ms, *whisker), row), (4, 0), textcoords="offset points", va="center")
+            ends_ms += [at_ms, *whisker]
+        lowest, highest = min(ends_ms), max(ends_ms)  # from zero on, the changes would be too small to be seen
+        axes.set_xlim(max(0.0, lowest - (highest - lowest)), highest + 0.4 * (highest - lowest) + 1e-9)
         axes.invert_yaxis()
         axes.set(xlabel=f"ms of a call, interval {CONFIDENCE:.0%}", title=clean(self._session.title))
         return axes

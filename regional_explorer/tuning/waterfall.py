@@ -9,7 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from regional_explorer.errors import MeasureError
-from regional_explorer.measure.rounds import Parts
+from regional_explorer.measure.rounds import figure_of
 from regional_explorer.measure.timings import measure_rounds
 from regional_explorer.record.benchmark import Phase
 from regional_explorer.record.figure import exactly
@@ -80,12 +80,17 @@ def gain_parts(bench: Bench[P], plan: Plan, budget_s: float) -> tuple[GainPart, 
     if not {PLAN_FOUND, TORCH_COMPILE} <= seconds.keys():
         raise MeasureError(f"The plan and {TORCH_COMPILE} could not be timed together.")
     saved = {title: seconds[title] - seconds[PLAN_FOUND] for title in timed if title in seconds and title != PLAN_FOUND}
-    rest = seconds[TORCH_COMPILE] - seconds[PLAN_FOUND] - sum(saved.values(), start=np.zeros(()))
-    parts = Parts({**saved, TOGETHER: rest, PLAN_FOUND: seconds[PLAN_FOUND]}, result.noise)
+    full_s, plan_s = (figure_of(seconds[title], result.noise) for title in (TORCH_COMPILE, PLAN_FOUND))
+    changes = {title: figure_of(values, result.noise) for title, values in saved.items()}
+    # Medians do not add up: the rest is what makes the bars do so, with an interval that includes it.
+    rest_s = full_s.value - plan_s.value - sum(change.value for change in changes.values())
+    rest = figure_of(seconds[TORCH_COMPILE] - seconds[PLAN_FOUND] - sum(saved.values()), result.noise)
+    if rest.bounds is not None:
+        rest = replace(rest, low=min(rest_s, rest.bounds[0]), high=max(rest_s, rest.bounds[1]))
     return (
-        GainPart(TORCH_COMPILE, parts.figure(parts.seconds)),
-        *(GainPart(title, parts.figure([title]), is_change=True) for title in saved),
+        GainPart(TORCH_COMPILE, full_s),
+        *(GainPart(title, change, is_change=True) for title, change in changes.items()),
         *(GainPart(title, exactly(0.0), "the code is the same without it", is_change=True) for title in inert),
-        GainPart(TOGETHER, parts.figure([TOGETHER]), is_change=True),
-        GainPart(PLAN_FOUND, parts.figure([PLAN_FOUND])),
+        GainPart(TOGETHER, replace(rest, value=rest_s), is_change=True),
+        GainPart(PLAN_FOUND, plan_s),
     )
