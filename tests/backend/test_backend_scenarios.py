@@ -154,8 +154,15 @@ def scaled(x):
         return (shifted_by_one.sin() * scale).clamp(max=scale / 10)
 
 
-@pytest.mark.parametrize("function", [clamped, shifted, scaled])
-@pytest.mark.parametrize("dynamic", [None, True], ids=["for one size, then for all", "for all"])
+# The second trace for one size, then for all, is the first for all.
+@pytest.mark.parametrize(
+    ("function", "dynamic"),
+    [
+        (clamped, None),
+        *((function, True) for function in (clamped, shifted, scaled)),
+        *(pytest.param(function, None, marks=pytest.mark.slow) for function in (shifted, scaled)),
+    ],
+)
 def test_numbers_computed_from_sizes_are_recomputed_in_each_call(function, dynamic):
     compiled = rx.compile(function, dynamic=dynamic)
     for size in SIZES:
