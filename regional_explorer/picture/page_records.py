@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from regional_explorer.errors import count, sendable
@@ -95,50 +96,47 @@ class GraphRecords:
     def __init__(self, session: Session, graph: Graph) -> None:
         self.graph = graph
         self.session = session
-        self.pieces: tuple[RegionPiece, ...] = ()
+        self.pieces = pieces(session, graph)
         inputs = SectionBuilder(session, graph, ()).inputs
         self.shown = [node for node in graph.nodes if node.role is Role.OP or node.name in inputs]
         self.names = [sendable(node.name) for node in self.shown]
-        self._scopes: Mapping[str, Chain] | None = None
         self._outline = Kept[Sequence[Fold]]()
-        self._facts: Payload | None = None
-        self._folds: Payload | None = None
-        self._folded: object = None
+        self._facts, self._folds = Kept[Payload](), Kept[Payload]()
 
     def follow(self, session: Session) -> None:
-        """Drop the records that ``session`` changes; it has the same graph."""
-        if session is self.session and self._folded is not None:
-            return
-        if session.graphs != self.session.graphs:  # a title names the frame if there are several; signs, what is saved
-            self._facts = self._folds = None
-        self.session, self.pieces = session, pieces(session, self.graph)
-        folded = self.pieces, list(session.plan.numbers), session.profile
-        if folded != self._folded:
-            self._folds, self._folded = None, folded
+        """Follow ``session``, which has the same graph."""
+        if session is not self.session:
+            self.session, self.pieces = session, pieces(session, self.graph)
+
+    @property
+    def _folded(self) -> object:
+        """What the folds are made of: a title names the frame if there are several graphs; signs, what is saved."""
+        return self.session.graphs, self.pieces, list(self.session.plan.numbers), self.session.profile
 
     @property
     def made_so_far(self) -> tuple[Payload, Payload]:
         """The facts and the folds, each empty if not made yet."""
-        return self._facts or {}, self._folds or {}
+        return self._facts.known(self.session.graphs) or {}, self._folds.known(self._folded) or {}
 
     @property
     def facts(self) -> Payload:
         """The facts of the trace about the graph; the same object under every plan that changes no graph."""
-        if self._facts is None:
-            self._facts = graph_facts(SectionBuilder(self.session, self.graph, ()), self.shown)
-        return self._facts
+        session, graph = self.session, self.graph
+        return self._facts.of(session.graphs, lambda: graph_facts(SectionBuilder(session, graph, ()), self.shown))
 
     @property
     def folds(self) -> Payload:
         """The folds of the graph under the plan; the same object while its pieces and the profile are the same."""
-        if self._folds is None:
-            if self._scopes is None:
-                self._scopes = scopes(self.graph)
-            builder = SectionBuilder(self.session, self.graph, self.pieces)
-            chains = self._scopes
-            folds = self._outline.of(without_states(self.pieces), lambda: outline(self.graph, self.pieces, chains))
-            self._folds = graph_folds(builder, folds, self.shown)
-        return self._folds
+        return self._folds.of(self._folded, self._new_folds)
+
+    def _new_folds(self) -> Payload:
+        builder = SectionBuilder(self.session, self.graph, self.pieces)
+        folds = self._outline.of(without_states(self.pieces), lambda: outline(self.graph, self.pieces, self._scopes))
+        return graph_folds(builder, folds, self.shown)
+
+    @cached_property
+    def _scopes(self) -> Mapping[str, Chain]:
+        return scopes(self.graph)
 
 
 def _text_numbers() -> defaultdict[str, int]:

@@ -39,6 +39,10 @@ class Kept(Generic[V]):
     def __init__(self) -> None:
         self._last: tuple[object, V] | None = None
 
+    def known(self, source: object) -> V | None:
+        """Return what was last made, if it was made of an equal ``source``; else None."""
+        return self._last[1] if self._last is not None and self._last[0] == source else None
+
     def of(self, source: object, make: Callable[[], V]) -> V:
         """Return what was last made, if it was made of an equal ``source``; else make it."""
         if self._last is None or self._last[0] != source:
