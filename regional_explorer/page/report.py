@@ -73,7 +73,7 @@ _SECTIONS: Mapping[str, Callable[[Session], Sequence[Table[Any]]]] = {
     "Run time": lambda session: run_time_tables(session)[:1],
     "Forward and backward": lambda session: run_time_tables(session)[1:],
     "Plans tried": lambda session: [tuning_table(session)] if session.tuning else [],
-    "Where the gain comes from": lambda session: [gain_parts_table(session)],
+    "Where the gain comes from": lambda session: [gain_parts_table(session)] if session.tuning else [],
     "How it adds up": lambda session: [reconciliation_table(session)],
     REGIONS: lambda session: [regions_alone_table(session), regions_table(session)],
     PROFILE: profile_tables,

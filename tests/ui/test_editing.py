@@ -66,20 +66,14 @@ EDITS: list[Callable[[Panel], None]] = [
     lambda panel: panel.press("open", "act"),
     lambda panel: panel.press("set", "max_fusion_size", value="8"),
     lambda panel: panel.press("set", "max_fusion_size", value="many"),
-    lambda panel: panel.press("set", "epilogue_fusion", value=False),
     lambda panel: panel.press("enable", "act", value=False),
-    lambda panel: panel.press("undo"),
-    lambda panel: panel.press("set", "cpp.simdlen", value="128"),
     lambda panel: panel.press("pane", "time"),
     lambda panel: type_in(panel, "repick", "ops relu", "mm"),
     lambda panel: panel.press("undo"),
     lambda panel: pick(panel, "mm", "act"),
     lambda panel: panel.press("merge"),
-    lambda panel: panel.press("pane", "why"),
     lambda panel: panel.press("undo"),
     lambda panel: panel.press("remove", "act"),
-    lambda panel: panel.press("undo"),
-    lambda panel: panel.press("redo"),
 ]
 
 
@@ -101,7 +95,7 @@ def test_an_edited_panel_shows_what_a_new_one_would(panel: Panel, control: Contr
         new = Panel(control)
         assert everything_sent(panel) == everything_sent(new), number
         new.close()
-    assert sum(one != other for one, other in pairwise(plans)) == len(EDITS) - 5  # the others edit no plan
+    assert sum(one != other for one, other in pairwise(plans)) == len(EDITS) - 4  # the others edit no plan
 
 
 def test_a_config_edit_runs_no_check_of_graphs(
