@@ -65,7 +65,7 @@ def checked_limits(
         NumericsRequirement(numerics),
         None if memory is None else int(memory),
         compile_s,
-        tuple(_known_configs(speed_configs(device_type, ops)) if keys is None else _checked_keys(keys)),
+        tuple(known_configs(speed_configs(device_type, ops)) if keys is None else _checked_keys(keys)),
     )
 
 
@@ -78,9 +78,14 @@ def _checked_number(name: str, value: object, meaning: str) -> float | None:
     raise InvalidArgumentError(f"{name}={shown_value(value)}: give a number of {meaning}.")
 
 
-def _known_configs(configs: Iterable[Mapping[str, Any]]) -> Iterable[Mapping[str, Any]]:
-    """Return the configs whose keys the running torch has."""
-    return [config for config in configs if catalogue().keys() >= config.keys()]
+def known_configs(configs: Iterable[Mapping[str, Any]]) -> Iterable[Mapping[str, Any]]:
+    """Return the configs whose keys the running torch has, with a value that is not its default."""
+    keys = catalogue()
+    return [
+        config
+        for config in configs
+        if keys.keys() >= config.keys() and any(keys[key].default != value for key, value in config.items())
+    ]
 
 
 def _checked_keys(keys: object) -> Iterable[Mapping[str, Any]]:
