@@ -25,7 +25,8 @@ LIBRARY.impl("twice", torch.empty_like, "Meta")
 
 ALL = """
 import os, runpy, sys, traceback
-import torch._dynamo.repro.after_aot, torch._inductor.compile_fx  # once for all scripts
+import torch._dynamo.repro.after_aot, torch._inductor.compile_fx
+torch.compile(torch.sin)(torch.ones(1))  # what a compile loads and asks the compiler, once for all scripts
 for path in sys.argv[1:]:
     sys.argv = [path]
     if os.fork() == 0:  # what a script sets stays there
