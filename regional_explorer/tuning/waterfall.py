@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,9 @@ from regional_explorer.errors import MeasureError
 from regional_explorer.measure.rounds import figure_of
 from regional_explorer.measure.timings import measure_rounds
 from regional_explorer.record.benchmark import Phase
-from regional_explorer.record.figure import exactly
+from regional_explorer.record.figure import Noise, exactly
 from regional_explorer.record.plan import AS_TORCH_COMPILE, Plan, Region, config_texts
+from regional_explorer.record.statistics import Floats
 from regional_explorer.record.tuning import PLAN_FOUND, TOGETHER, TORCH_COMPILE, GainPart
 from regional_explorer.tuning.bench import Bench, P
 from regional_explorer.tuning.budget import Spending
@@ -79,18 +80,25 @@ def gain_parts(bench: Bench[P], plan: Plan, budget_s: float) -> tuple[GainPart, 
     seconds = {name: np.array(phases[phase]) for name, phases in result.samples.items() if phases.get(phase)}
     if not {PLAN_FOUND, TORCH_COMPILE} <= seconds.keys():
         raise MeasureError(f"The plan and {TORCH_COMPILE} could not be timed together.")
-    saved = {title: seconds[title] - seconds[PLAN_FOUND] for title in timed if title in seconds and title != PLAN_FOUND}
-    full_s, plan_s = (figure_of(seconds[title], result.noise) for title in (TORCH_COMPILE, PLAN_FOUND))
-    changes = {title: figure_of(values, result.noise) for title, values in saved.items()}
+    return tuple(_bars(seconds, inert, result.noise))
+
+
+def _bars(seconds: Mapping[str, Floats], inert: Sequence[str], noise: Noise) -> Iterator[GainPart]:
+    """Yield the bars from the seconds of the calls by round."""
+    full_s, plan_s = seconds[TORCH_COMPILE], seconds[PLAN_FOUND]
+    saved = {title: values - plan_s for title, values in seconds.items() if title not in (TORCH_COMPILE, PLAN_FOUND)}
+    full, plan = figure_of(full_s, noise), figure_of(plan_s, noise)
+    changes = {title: figure_of(values, noise) for title, values in saved.items()}
     # Medians do not add up: the rest is what makes the bars do so, with an interval that includes it.
-    rest_s = full_s.value - plan_s.value - sum(change.value for change in changes.values())
-    rest = figure_of(seconds[TORCH_COMPILE] - seconds[PLAN_FOUND] - sum(saved.values()), result.noise)
-    if rest.bounds is not None:
-        rest = replace(rest, low=min(rest_s, rest.bounds[0]), high=max(rest_s, rest.bounds[1]))
-    return (
-        GainPart(TORCH_COMPILE, full_s),
-        *(GainPart(title, change, is_change=True) for title, change in changes.items()),
-        *(GainPart(title, exactly(0.0), "the code is the same without it", is_change=True) for title in inert),
-        GainPart(TOGETHER, replace(rest, value=rest_s), is_change=True),
-        GainPart(PLAN_FOUND, plan_s),
-    )
+    together_s = full.value - plan.value - sum(change.value for change in changes.values())
+    together = figure_of(full_s - plan_s - sum(saved.values()), noise)
+    if together.bounds is not None:
+        low, high = together.bounds
+        together = replace(together, low=min(together_s, low), high=max(together_s, high))
+    yield GainPart(TORCH_COMPILE, full)
+    for title, change in changes.items():
+        yield GainPart(title, change, is_change=True)
+    for title in inert:
+        yield GainPart(title, exactly(0.0), "the code is the same without it", is_change=True)
+    yield GainPart(TOGETHER, replace(together, value=together_s), is_change=True)
+    yield GainPart(PLAN_FOUND, plan)
