@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import nn
 
 from regional_explorer.capture.call import Call
 from regional_explorer.record.grouping import grouped
+from regional_explorer.torch_api.module_twins import Twins
 
 Source = int | str | tuple["Source", ...]
 """What a module that is passed over returns: the argument of this position or name, or ``_NOTHING``."""
@@ -60,23 +60,15 @@ def repeats_of(call: Call) -> list[Repeats]:
     candidates = [part for part in parts if id(part) in list_of or any(part.children())]
     if not candidates:
         return []
-    with _replacing({module: recording(module, module.forward) for module in candidates}), call.restoring():
-        call.forward()
+    twins = Twins({module: partial(recording, module) for module in candidates})
+    with call.restoring():
+        call.forward(lambda *args, **kwargs: _with_twins(twins, call.fn, args, kwargs))
     once = {module: runs_[0] for module, runs_ in runs.items() if len(runs_) == 1}
     kinds = grouped(((kind, source), module) for module, (kind, source) in once.items() if source is not None)
     found = [Repeats(first, others, _passing(source)) for (_, source), (first, *others) in kinds.items() if others]
     repeated = [module for one in found for module in (one.first, *one.others)]
     inside = {part for module in repeated for part in module.modules() if part is not module}
     return [one for one in found if one.first not in inside]
-
-
-@contextlib.contextmanager
-def _replacing(forwards: Mapping[nn.Module, Callable[..., Any]]) -> Iterator[None]:
-    """Context manager: run these functions in place of the modules' own ``forward``."""
-    with ExitStack() as stack:
-        for module, forward in forwards.items():
-            stack.enter_context(mock.patch.object(module, "forward", forward))
-        yield
 
 
 def _structure(module: nn.Module) -> tuple[Any, ...]:
@@ -135,17 +127,21 @@ def _taken(source: Source, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     return args[source] if isinstance(source, int) else kwargs[source]
 
 
+def _with_twins(twins: Twins, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    given = map(twins.of, args)
+    return twins.of(fn)(*given, **{name: twins.of(value) for name, value in kwargs.items()})
+
+
 class ShorterCall(Call):
     """A call in which only the first of each kind of repeated modules runs, under the modes of ``call``."""
 
     def __init__(self, call: Call, repeats: Sequence[Repeats]) -> None:
         self.repeats = repeats
-        self._instead = {module: one.passes for one in repeats for module in one.others}
-        with call.restoring(), _replacing(self._instead):
-            super().__init__(call.fn, call.args, call.kwargs, grad=call.modes.grad)
+        twins = Twins({module: partial(_instead, one.passes) for one in repeats for module in one.others})
+        kwargs = {name: twins.of(value) for name, value in call.kwargs.items()}
+        with call.restoring():
+            super().__init__(twins.of(call.fn), [*map(twins.of, call.args)], kwargs, grad=call.modes.grad)
 
-    @contextlib.contextmanager
-    def restoring(self) -> Iterator[None]:
-        """Context manager: as for any call, with the repeated modules passed over."""
-        with _replacing(self._instead), super().restoring():
-            yield
+
+def _instead(passes: Callable[..., Any], _forward: Callable[..., Any]) -> Callable[..., Any]:
+    return passes

@@ -400,7 +400,7 @@ class Exploration(Edits, Results):
 
         Args:
             budget_s: seconds for everything; changes that do not fit in are part of ``together``.
-            run: can be cancelled between steps.
+            run: can be cancelled between steps; then the earlier result stays.
 
         Raises:
             MeasureError: ``tune`` has found no plan, or it cannot be measured.

@@ -8,6 +8,7 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
@@ -245,9 +246,8 @@ class Live:
         if tuning is None or tuning.plan is None:
             raise MeasureError("There is no plan whose gain could be taken apart: ex.tune() has found none.")
         bench = LiveBench(self.variants, self.environment, run, turn, Crew(0))
-        with bench.closing():
-            parts = gain_parts(bench, tuning.plan, budget_s)
-        self.tuning = replace(tuning, parts=parts)
+        with bench.closing(), contextlib.suppress(CancelledError):
+            self.tuning = replace(tuning, parts=gain_parts(bench, tuning.plan, budget_s))
 
     def measure_suggestions(
         self,

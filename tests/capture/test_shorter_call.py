@@ -95,11 +95,44 @@ def test_the_call_itself_stays_whole() -> None:
     model, x = Stack(), batch()
     before = model(x)
     call = shorter(model, x)
-    torch.testing.assert_close(model(x), before)
-    with pytest.raises(ZeroDivisionError), call.restoring():
-        raise ZeroDivisionError
-    torch.testing.assert_close(model(x), before)
+    with call.restoring():
+        outputs, _ = call.run()
+        torch.testing.assert_close(model(x), before)
+        assert not torch.equal(outputs, before)
     assert all("forward" not in vars(block) for block in model.blocks)
+
+
+GLOBAL = Stack()
+
+
+def of_a_global(x: torch.Tensor) -> torch.Tensor:
+    loss: torch.Tensor = GLOBAL(x).sum()
+    return loss
+
+
+@pytest.mark.parametrize("kind", ["global", "closure", "method", "argument", "decorated", "keyword"])
+def test_a_module_is_found_where_the_call_has_it(kind: str) -> None:
+    model, x = Stack(), batch()
+
+    def step(x: torch.Tensor, model: nn.Module = model) -> Any:
+        return model(x).sum()
+
+    decorated = torch.enable_grad()(lambda x: model(x).sum())
+    calls = {
+        "global": Call(of_a_global, (x,)),
+        "closure": Call(lambda x: model(x).sum(), (x,)),
+        "method": Call(model.forward, (x,)),
+        "argument": Call(step, (x, model)),
+        "decorated": Call(decorated, (x,)),
+        "keyword": Call(step, (x,), {"model": model}),
+    }
+    call = calls[kind]
+    short = ShorterCall(call, repeats_of(call))
+    assert list(map(str, short.repeats)) == ["1 of 3 Block"]
+    used = GLOBAL if kind == "global" else model
+    expected = used.head(used.blocks[0](x))
+    with short.restoring():
+        torch.testing.assert_close(short.run()[0], expected if kind == "method" else expected.sum())
 
 
 def test_random_numbers_and_buffers_stay() -> None:

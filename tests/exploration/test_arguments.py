@@ -24,7 +24,8 @@ from regional_explorer.exploration.edits import Edits
 from regional_explorer.exploration.results import RegionStages
 from regional_explorer.record.action import show_table_action
 from regional_explorer.record.files import dump_plan, load_plan
-from regional_explorer.record.plan import SelectorKind
+from regional_explorer.record.plan import AS_TORCH_COMPILE, SelectorKind, whole_graph
+from regional_explorer.record.tuning import Outcome, SearchStage, Try, Tuning
 from tests.shared.checks import BEFORE_2_13
 from tests.shared.mutations import PLAN, run_mutations
 
@@ -66,6 +67,13 @@ X = torch.ones(4)
 @pytest.fixture(scope="module")
 def ex():
     return rx.explore(step, (X,))
+
+
+def with_found_plan(ex):
+    """Return the exploration as if a search had found a plan."""
+    found = Try("found", SearchStage.TRACING, Outcome.MEASURED, whole_graph(AS_TORCH_COMPILE))
+    ex.live.tuning = Tuning((found,), answer="found")
+    return ex
 
 
 @pytest.fixture(autouse=True)
@@ -153,6 +161,7 @@ ENTRIES: dict[str, Any] = {
     "tune": (lambda ex, *a, **k: ex.tune(*a, **k), [0.01],
              {"numerics": "close", "max_memory": None, "max_compile_s": None, "keys": None, "ledger": None,
               "apply": False, **CANCELLED}),
+    "waterfall": (lambda ex, *a, **k: with_found_plan(ex).waterfall(*a, **k), [0.01], CANCELLED),
     "roofline": (lambda ex, **k: ex.roofline(**k), [], {"bitwise": False, **CANCELLED}),
     "profile": (lambda ex, *a, **k: ex.profile(*a, **k), [0.01], CANCELLED),
     "kernel_times": (lambda ex, *a, **k: ex.kernel_times(*a, **k), ["act", 0.01], CANCELLED),
