@@ -140,7 +140,7 @@ class ShorterCall(Call):
         twins = Twins({module: partial(_instead, one.passes) for one in repeats for module in one.others})
         kwargs = {name: twins.of(value) for name, value in call.kwargs.items()}
         with call.restoring():
-            super().__init__(twins.of(call.fn), [*map(twins.of, call.args)], kwargs, grad=call.modes.grad)
+            super().__init__(twins.of(call.fn), [*map(twins.of, call.args)], kwargs)
 
 
 def _instead(passes: Callable[..., Any], _forward: Callable[..., Any]) -> Callable[..., Any]:

@@ -135,6 +135,16 @@ def test_a_module_is_found_where_the_call_has_it(kind: str) -> None:
         torch.testing.assert_close(short.run()[0], expected if kind == "method" else expected.sum())
 
 
+@pytest.mark.parametrize("grad", [None, False])
+def test_a_call_without_gradients_stays_without(grad: bool | None) -> None:
+    model = Stack().requires_grad_(requires_grad=grad is False)
+    call = Call(model, (torch.randn(3, 4),), grad=grad)
+    short = ShorterCall(call, repeats_of(call))
+    assert not short.grad
+    assert short.modes.grad is call.modes.grad
+    assert list(map(str, short.repeats)) == ["1 of 3 Block"]
+
+
 def test_random_numbers_and_buffers_stay() -> None:
     class Noisy(Block):
         def __init__(self) -> None:
