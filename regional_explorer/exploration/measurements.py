@@ -338,7 +338,7 @@ def _content(program: Program, partitions: Iterable[Partition]) -> PlanContent:
 def _trace_content(program: Program) -> int:
     """Return a hash of all ops of the explored call: other traces may have other ops around the same partitions."""
     capture = program.capture
-    graphs = [graph for frame in capture.frames if not frame.late for graph in frame.graphs]
+    graphs = [graph for frame in capture.current_frames() if not frame.late for graph in frame.graphs]
     return hash((capture.dynamic, tuple((node.name, node.target) for graph in graphs for node in graph.nodes)))
 
 
