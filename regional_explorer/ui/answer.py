@@ -136,7 +136,7 @@ def _next_step(answer: Answer, shown: Shown) -> Iterator[Node]:
             yield node("p", node("b", text), about, _left_out_note(shown) if adds else "", class_="rx-quiet")
     elif unsure or answer.state is AnswerState.TRACED or ActionKind.TUNE in actions:
         again = _again_button(answer, QUIET_SEARCH, busy=busy) if answer.found else []
-        about = f"about 2 min: {forecast(shown.session, SEARCHES['tune'])}; keeps what is faster and right"
+        about = f"2 min: {forecast(shown.session, SEARCHES['tune'])}; keeps what is faster and right"
         yield node("div", *search, *again, node("span", about, class_="rx-quiet"), class_="rx-line")
         if not answer.regions:
             where = button("Where does the time go?", "profile", title="Time every op of the eager call", disabled=busy)
