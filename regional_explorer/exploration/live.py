@@ -245,7 +245,7 @@ class Live:
         tuning = self.tuning
         if tuning is None or tuning.plan is None:
             raise MeasureError("There is no plan whose gain could be taken apart: ex.tune() has found none.")
-        bench = LiveBench(self.variants, self.environment, run, turn, Crew(0))
+        bench = LiveBench(self.variants, self.present_environment(), run, turn, Crew(0))
         with bench.closing(), contextlib.suppress(CancelledError):
             self.tuning = replace(tuning, parts=gain_parts(bench, tuning.plan, budget_s))
 

@@ -49,7 +49,7 @@ class Outcome(StrEnum):
     """Rounding alone may change its results without limit, so whether they are right is unknown."""
 
     SHORTER = "on the shorter call"
-    """It was tried on the shorter call alone, where others were faster."""
+    """It was tried on the shorter call alone: others were faster there, or the time was over."""
 
     NOT_BITWISE = "not bitwise"
     """Its results are right, but bitwise equality with eager's was required."""
@@ -143,7 +143,7 @@ class GainPart(Record, frozen=True):
     seconds: Figure
     """The seconds of a call; of a change, the seconds that a call takes more without it."""
     note: str = ""
-    """Why a change saves nothing for certain."""
+    """Why it saves nothing."""
     is_change: bool = False
     """Whether it is what a change saves."""
 

@@ -216,7 +216,7 @@ def search_notes(tuning: Tuning) -> Iterator[str]:
 
 
 def gain_parts_table(session: Session) -> Table[GainPart]:
-    """One row per bar of the waterfall from ``torch.compile`` to the plan found; ``saves`` marks the changes."""
+    """One row per bar of the waterfall from ``torch.compile`` to the plan found; those with ``change`` are savings."""
     parts = session.tuning.parts if session.tuning else ()
 
     def write(row: GainPart) -> Callable[[float], str]:
@@ -226,7 +226,7 @@ def gain_parts_table(session: Session) -> Table[GainPart]:
         "Where the gain comes from",
         (
             Column("part", lambda row: row.title),
-            Column("saves", lambda row: row.is_change),
+            Column("change", lambda row: row.is_change),
             Number("time_us", lambda row: row.seconds, text=lambda row: write(row)(row.seconds.value)),
             *bound_columns("low_us", "high_us", lambda row: row.seconds)[:2],
             Column("note", lambda row: row.note or _verdict_on(row)),
@@ -243,7 +243,7 @@ def _verdict_on(row: GainPart) -> str:
     if not row.is_change or row.title == TOGETHER or bounds is None:
         return row.seconds.why if bounds is None else ""
     saves = f"{duration(max(0.0, bounds[0]))} to {duration(bounds[1])}"
-    return f"saves {saves}" if bounds[0] > 0.0 else "costs time" if bounds[1] < 0.0 else "brings nothing for certain"
+    return f"saves {saves}" if bounds[0] > 0.0 else "costs time" if bounds[1] < 0.0 else "may save nothing"
 
 
 def _finds(tuning: Tuning) -> Iterator[str]:
@@ -252,9 +252,9 @@ def _finds(tuning: Tuning) -> Iterator[str]:
     for row in sorted(tuning.tries, key=lambda row: row.after_s or 0.0):
         where = "" if row.over_full is not None else " on the shorter call"
         figure = row.over_full or row.promised
-        if row.plan is not None and row.after_s is not None and figure is not None and figure.value > best[where]:
+        if row.plan is not None and row.after_s is not None and figure and figure.bounds and figure.value > best[where]:
             best[where] = figure.value
-            yield f"{times(figure.value)}{where} after {duration(row.after_s)}"
+            yield f"{with_interval(figure)}{where} after {duration(row.after_s)}"
 
 
 # ---------------------------------------------------------------------------------------------------- suggested regions

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from functools import partial
 from typing import Any, Generic
 
 from msgspec.structs import replace
 
-from regional_explorer.errors import error_line
+from regional_explorer.errors import MeasureError, error_line
 from regional_explorer.measure.rounds import FIRST_CALLS, StopReason
 from regional_explorer.measure.timings import conditions_of, timings_of
 from regional_explorer.record.benchmark import Conditions, Timing, Verdict
@@ -143,9 +144,10 @@ class _Search(Generic[P]):
             return
         tries = Tries(bench, self.limits, self.ledger, self.after_batch, clock=self.time, before=end_s)
         self.shorter, self.repeats = Stages(bench, self.limits, tries), bench.repeats
-        tries.measure_references()
-        self.shorter.try_tracings()
-        self.shorter.try_pieces()
+        with suppress(MeasureError):  # the user's code may fail there: the call itself is searched all the same
+            tries.measure_references()
+            self.shorter.try_tracings()
+            self.shorter.try_pieces()
         self._expect_costs(tries)
         self.stages.elsewhere = tries.tried
         self.tries.try_all(self._promising(tries))
@@ -161,9 +163,9 @@ class _Search(Generic[P]):
     def _promising(self, shorter: Tries[P]) -> Iterator[Candidate]:
         """Yield the plans that were fast on the shorter call, as long as one may be the best on the call itself."""
         for title in shorter.fastest_first():
-            high, best = shorter[title].score or 0.0, self.tries.best
+            promised, best = shorter[title].score or 0.0, self.tries.best
             best_score = (self.tries[best].score or 0.0) if best is not None else 0.0
-            if high * (1.0 + self._missed_by(shorter)) >= best_score:
+            if promised * (1.0 + self._missed_by(shorter)) >= best_score:
                 yield shorter.candidates[title]
 
     def _missed_by(self, shorter: Tries[P]) -> float:

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
 
-from regional_explorer.errors import MeasureError
+from regional_explorer.errors import MeasureError, NoCompilerError, error_line
 from regional_explorer.measure.rounds import figure_of
 from regional_explorer.measure.timings import measure_rounds
 from regional_explorer.record.benchmark import Phase
 from regional_explorer.record.figure import Noise, exactly
 from regional_explorer.record.plan import AS_TORCH_COMPILE, Plan, Region, config_texts
 from regional_explorer.record.statistics import Floats
-from regional_explorer.record.tuning import PLAN_FOUND, TOGETHER, TORCH_COMPILE, GainPart
+from regional_explorer.record.tuning import PLAN_FOUND, TOGETHER, TORCH_COMPILE, GainPart, Outcome
 from regional_explorer.tuning.bench import Bench, P
 from regional_explorer.tuning.budget import Spending
 
 TIMING_SHARE = 0.4
 """The share of the budget for the rounds."""
+_NOTHING = "There is no gain to take apart: "
 
 
 def without_each_change(plan: Plan) -> dict[str, Plan]:
@@ -46,41 +49,69 @@ def gain_parts(bench: Bench[P], plan: Plan, budget_s: float) -> tuple[GainPart, 
     """Time a call under ``torch.compile``, under a plan, and under the plan without each of its changes, in turns.
 
     The parts go from the time of ``torch.compile`` over what each change saves to the time of the plan, and add up. A
-    change that cannot be left out is not named: its gain is part of ``together``, what the changes save beyond the sum.
+    change without which the plan fails or is wrong is not named: its gain is part of ``together``.
 
     Raises:
-        MeasureError: the plan or ``torch.compile`` cannot be measured.
+        MeasureError: the plan or ``torch.compile`` fails or is wrong, or no round was complete.
         CancelledError, KeyboardInterrupt: it was cancelled or interrupted.
     """
     time, phase = Spending(bench, budget_s, str), Phase.STEP if bench.grad else Phase.FORWARD
+    prepared: dict[str, P] = {}
     with time.step("compiling", "starting the toolchain"):
         bench.start()
     with time.step("tracing", "leaving out each change of the plan"):
-        prepared = {
-            title: bench.prepare(other) for title, other in {PLAN_FOUND: plan, **without_each_change(plan)}.items()
-        }
+        for title, other in {PLAN_FOUND: plan, **without_each_change(plan)}.items():
+            with _unnamed_if_it_fails(title):
+                prepared[title] = bench.prepare(other)
     until_s = time.began_s + budget_s * (1.0 - TIMING_SHARE)
     with time.step("compiling", "compiling the plan without each of its changes"):
         built = dict(zip(prepared, bench.compile([*prepared.values()], time.reporting(until_s=until_s)), strict=True))
-        full, _ = bench.full()
+        with _unnamed_if_it_fails(TORCH_COMPILE):
+            full, _ = bench.full()
     time.stop_if_cancelled()
-    ready = [title for title, result in built.items() if result is not None and not result.failure]
-    if PLAN_FOUND not in ready:
-        raise MeasureError("The plan cannot be compiled any more.")
-    codes = {title: result.code for title, result in built.items() if result is not None}
-    inert = [title for title in ready if title != PLAN_FOUND and codes[title] == codes[PLAN_FOUND]]
-    timed = [title for title in ready if title not in inert]
+    codes = {title: result.code for title, result in built.items() if result is not None and not result.failure}
+    if PLAN_FOUND not in codes:
+        raise MeasureError(f"{_NOTHING}{PLAN_FOUND} could not be compiled.")
+    inert = [title for title in codes if title != PLAN_FOUND and codes[title] == codes[PLAN_FOUND]]
+    timed = [title for title in codes if title not in inert]
     with time.step("checking", "checking numerics"):
-        for title in timed:
-            bench.check(prepared[title])
-    calls = [full, *(bench.call(prepared[title], title) for title in timed)]
+        right = [title for title in (TORCH_COMPILE, *timed) if _is_right(bench, title, prepared.get(title))]
+    calls = [full, *(bench.call(prepared[title], title) for title in right if title != TORCH_COMPILE)]
     with time.step("timing", "timing the plan without each of its changes", timed=True), bench.measuring():
         result = measure_rounds(calls, budget_s * TIMING_SHARE, bench.context, baseline=TORCH_COMPILE)
+        failed = {*result.dropped, *(title for title in timed if bench.trouble(prepared[title]))}
     result.stopped.raise_if_ended()
-    seconds = {name: np.array(phases[phase]) for name, phases in result.samples.items() if phases.get(phase)}
+    samples = {title: result.samples.get(title, {}).get(phase) for title in right if title not in failed}
+    seconds = {title: np.array(values) for title, values in samples.items() if values}
     if not {PLAN_FOUND, TORCH_COMPILE} <= seconds.keys():
-        raise MeasureError(f"The plan and {TORCH_COMPILE} could not be timed together.")
+        raise MeasureError(f"{_NOTHING}{PLAN_FOUND} and {TORCH_COMPILE} could not be timed together.")
     return tuple(_bars(seconds, inert, result.noise))
+
+
+@contextmanager
+def _unnamed_if_it_fails(title: str) -> Iterator[None]:
+    """Context manager: ignore what fails without a change.
+
+    Raises:
+        MeasureError: the plan itself fails, or ``torch.compile``.
+    """
+    try:
+        yield
+    except (CancelledError, NoCompilerError):
+        raise
+    except Exception as error:  # torch may raise anything in other ways of tracing
+        if title in (PLAN_FOUND, TORCH_COMPILE):
+            raise MeasureError(f"{_NOTHING}{title} fails: {error_line(error)}") from error
+
+
+def _is_right(bench: Bench[P], title: str, prepared: P | None) -> bool:
+    """Return whether the results are those of eager; raise MeasureError if they have to be."""
+    outcome, why = Outcome.FAILED, ""
+    with _unnamed_if_it_fails(title):
+        outcome, why, *_ = bench.check(prepared)
+    if outcome is not Outcome.MEASURED and title in (PLAN_FOUND, TORCH_COMPILE):
+        raise MeasureError(f"{_NOTHING}the results of {title} are not those of eager: {why}.")
+    return outcome is Outcome.MEASURED
 
 
 def _bars(seconds: Mapping[str, Floats], inert: Sequence[str], noise: Noise) -> Iterator[GainPart]:

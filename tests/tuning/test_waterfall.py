@@ -55,6 +55,41 @@ def test_a_change_that_cannot_be_left_out_is_part_of_the_rest() -> None:
     assert parts[TOGETHER].seconds.value > parts["cpp_wrapper=True"].seconds.value
 
 
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        Behaviour(refusal="it cannot be traced"),
+        Behaviour(raises="check"),
+        Behaviour(wrong="y differs"),
+        Behaviour(raises="call"),
+        Behaviour(raises="trouble"),
+    ],
+    ids=lambda behaviour: behaviour.refusal or behaviour.wrong or behaviour.raises,
+)
+def test_a_change_without_which_the_call_fails_is_part_of_the_rest(trouble: Behaviour) -> None:
+    replayed = bench()
+    simulate = replayed.simulate
+    replayed.simulate = lambda plan: trouble if plan.tracing == AS_TORCH_COMPILE else simulate(plan)
+    parts = {part.title: part for part in gain_parts(replayed, PLAN, 60.0)}
+    assert str(WAY) not in parts
+    assert parts[TOGETHER].seconds.value > parts["cpp_wrapper=True"].seconds.value
+
+
+@pytest.mark.parametrize("trouble", [Behaviour(wrong="y differs"), Behaviour(failure="no compiler")])
+def test_a_gain_over_a_wrong_torch_compile_is_not_shown(trouble: Behaviour) -> None:
+    replayed = bench()
+    replayed.torch_compile = trouble
+    with pytest.raises(MeasureError, match=r"torch\.compile"):
+        gain_parts(replayed, PLAN, 60.0)
+
+
+def test_a_plan_that_has_become_wrong_is_not_taken_apart() -> None:
+    replayed = bench()
+    replayed.simulate = lambda _plan: Behaviour(0.5, wrong="y differs")
+    with pytest.raises(MeasureError, match="results"):
+        gain_parts(replayed, PLAN, 60.0)
+
+
 def test_keys_are_left_out_in_both_directions() -> None:
     region = Region("mlp", (Selector(SelectorKind.OPS, ("*",)),), config={"a": 1}, backward_config={"a": 1, "b": [2]})
     others = without_each_change(Plan((region,), tracing=AS_TORCH_COMPILE))
@@ -75,7 +110,7 @@ def test_the_table_says_what_brings_nothing() -> None:
     session = replace(measured(), tuning=Tuning((), parts=parts))
     text = gain_parts_table(session).text()
     assert "−1.90 ms" in text
-    assert "brings nothing for certain" in text
+    assert "may save nothing" in text
     assert len(Plots(session).waterfall().patches) == len(parts)
 
 
