@@ -81,9 +81,16 @@ lint: $(STAMP) $(NODE_STAMP) cxx ## ruff, mypy, import-linter; eslint, prettier,
 	$(NODE) npm run --silent lint
 	$(BIN)/python -m scripts.budget
 
-# Their lines come as they are printed: who waits sees the progress of all four.
+# Their lines come as they are printed: who waits sees the progress of all four. The end says which failed, and shows
+# the last lines of each again.
+PARTS := build/parts
 test: $(STAMP) cxx chromium ## lint, the documentation, and all tests but the slow ones, side by side
-	$(MAKE) --keep-going --jobs=4 --no-print-directory lint docs test-rest test-browser
+	@rm -rf $(PARTS) && mkdir -p $(PARTS)
+	@$(MAKE) --keep-going --jobs=4 --no-print-directory $(addprefix part-,lint docs test-rest test-browser) \
+		|| { tail -v -n 30 $(PARTS)/*.failed; echo "failed: $$(cd $(PARTS) && echo *.failed)"; exit 1; }
+
+part-%:
+	@$(MAKE) --no-print-directory $* 2>&1 | tee $(PARTS)/$*.log || { mv $(PARTS)/$*.log $(PARTS)/$*.failed; exit 1; }
 
 test-rest: $(STAMP) cxx ## all tests but the slow ones and the browser's
 	$(BIN)/python -m pytest -m "not slow and not browser" --ignore tests/browser $(PARALLEL) $(HANGING) $(PYTEST_ARGS) $(OR_NONE)
