@@ -34,6 +34,7 @@ from regional_explorer.measure.reference import (
 )
 from regional_explorer.measure.rounds import RoundsResult, StopReason, variant_failed_diagnostic
 from regional_explorer.measure.timings import MeasureContext, conditions_of, measure_rounds, timings_of
+from regional_explorer.measure.turns import in_state_of_call
 from regional_explorer.measure.variants import TWIN_OF_FULL, Variants, compile_failed_diagnostic
 from regional_explorer.record.benchmark import (
     BY_TORCH,
@@ -133,8 +134,9 @@ def benchmark(
     if run.cancelled():
         return False
     timed_calls = [variants.get(name) for name in ready]
-    with variants.program.selected(), variants.call.restoring():
-        rounds = measure_rounds(timed_calls, budget_s, context, baseline=VariantName.EAGER, earlier=results.rounds)
+    with in_state_of_call(variants, run) as turn:
+        timing = dataclasses.replace(context, turn=turn)
+        rounds = measure_rounds(timed_calls, budget_s, timing, baseline=VariantName.EAGER, earlier=results.rounds)
     results.add_rounds(rounds, context.environment)
     results.timings = [*_without_verdict(results.timings, variants.traced_since(traces), variants.given_up())]
     rounds.stopped.raise_interrupt()

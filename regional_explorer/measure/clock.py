@@ -7,7 +7,7 @@ import statistics
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Generic, TypeVar
@@ -18,6 +18,9 @@ from regional_explorer.errors import MeasureError
 from regional_explorer.record.benchmark import Phase
 
 Moment = TypeVar("Moment")
+
+Turn = Callable[[], AbstractContextManager[None]]
+"""Gives a context manager for a part of the timed work: it enters the state of the call, and restores the user's."""
 
 
 class Clock(ABC, Generic[Moment]):

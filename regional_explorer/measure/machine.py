@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from regional_explorer.compiler.run import Run, Threads
 from regional_explorer.errors import count
-from regional_explorer.measure.clock import Clock, CudaClock, TimedCall
+from regional_explorer.measure.clock import Clock, CudaClock, TimedCall, Turn
 from regional_explorer.record.figure import OFTEN, QUIET, Noise
 from regional_explorer.record.statistics import QUIET_LIMIT, Flags, quiet_rounds
 from regional_explorer.style.formats import duration
@@ -240,12 +240,19 @@ def launch_share(timed_call: TimedCall, clock: Clock[Any]) -> float:
     return statistics.median(launch_shares)
 
 
-def launch_warnings(timed_calls: Iterable[TimedCall], clock: Clock[Any], threads: Threads) -> dict[str, list[str]]:
+def launch_warnings(
+    timed_calls: Iterable[TimedCall], clock: Clock[Any], threads: Threads, turn: Turn
+) -> dict[str, list[str]]:
     """Return the warning for each launch-bound call, by name; calls that raise or are cancelled get none."""
+
+    def share_of(timed_call: TimedCall) -> float:
+        with turn():
+            return launch_share(timed_call, clock)
+
     warnings = {}
     for timed_call in timed_calls:
         with suppress(Exception):
-            share = threads.run_timed(partial(launch_share, timed_call, clock))
+            share = threads.run_timed(partial(share_of, timed_call))
             if share >= LAUNCH_BOUND:
                 text = f"launch-bound: launching took {share:.0%} of the time on the device"
                 warnings[timed_call.name] = [f"{text}; the kernels alone are faster"]

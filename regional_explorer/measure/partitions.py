@@ -19,6 +19,7 @@ from regional_explorer.measure.benchmark import BenchmarkResults
 from regional_explorer.measure.reference import COMPILED, check_partition
 from regional_explorer.measure.rounds import RoundsResult, StopReason, figure_of, run_rounds
 from regional_explorer.measure.timings import MeasureContext, measure_rounds, timings_of
+from regional_explorer.measure.turns import in_state_of_call
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.benchmark import (
     PartitionTiming,
@@ -184,14 +185,9 @@ def _measure_dispatch(variants: Variants, budget_s: float, context: MeasureConte
         switch.use_eager()
     calls = [variants.get(AOT_EAGER), dataclasses.replace(variants.get(REGIONAL), name=CUT_GRAPH)]
     try:
-        with variants.call.restoring():
-            results.cut = run_rounds(
-                calls,
-                budget_s,
-                baseline=AOT_EAGER,
-                clock=context.clock,
-                context=context.run.silent(),
-            )
+        run = context.run.silent()
+        with in_state_of_call(variants, run) as turn:
+            results.cut = run_rounds(calls, budget_s, baseline=AOT_EAGER, clock=context.clock, context=run, turn=turn)
     except MeasureError as error:
         message = f"The cut graph with eager regions: {error}"
         results.diagnostics.append(DiagnosticCode.VARIANT_FAILED.finding(message))

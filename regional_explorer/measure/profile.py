@@ -21,6 +21,7 @@ from regional_explorer.errors import MeasureError
 from regional_explorer.measure.clock import Clock, clock_for, overhead_s
 from regional_explorer.measure.rates import BURST_SHARE, STEPS, Rates, Work, rates_of, traffic_work
 from regional_explorer.measure.rounds import RoundsResult, StopReason, run_rounds
+from regional_explorer.measure.turns import in_state_of_call
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.benchmark import Phase, VariantName
 from regional_explorer.record.graph import Graph, Node
@@ -180,7 +181,7 @@ def profile(variants: Variants, budget_s: float, device: str, run: Run) -> Profi
             if stamps and live.id in stamped.timers:
                 live.enter(GraphState.REPLACED, stamped.timers[live.id].run)
 
-    with variants.program.selected(), variants.call.restoring():
+    with in_state_of_call(variants, steady) as turn:
         calls = (
             variants.get(VariantName.EAGER),
             replace(aot_eager, select=lambda: select(stamps=False)),
@@ -193,6 +194,7 @@ def profile(variants: Variants, budget_s: float, device: str, run: Run) -> Profi
             first_calls=1,
             clock=clock,
             context=steady,
+            turn=turn,
             between=lambda: rates.measure([_copy_work(max([STEPS[0], *moved.values()]))], budget_s * BURST_SHARE),
         )
     if rounds.dropped:

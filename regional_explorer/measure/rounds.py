@@ -7,6 +7,7 @@ import math
 import random
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property, partial
@@ -19,7 +20,7 @@ from msgspec.structs import replace
 from regional_explorer.capture.restore import audible
 from regional_explorer.compiler.run import Run, T
 from regional_explorer.errors import MeasureError, shown_value
-from regional_explorer.measure.clock import Clock, CpuClock, TimedCall, do_nothing
+from regional_explorer.measure.clock import Clock, CpuClock, TimedCall, Turn, do_nothing
 from regional_explorer.measure.machine import Watch, fixed_work
 from regional_explorer.record.benchmark import Phase, VariantName, Verdict
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
@@ -329,6 +330,7 @@ def run_rounds(  # noqa: PLR0913 - options by keyword
     context: Run | None = None,
     first_calls: int = FIRST_CALLS,
     between: Callable[[], object] = do_nothing,
+    turn: Turn = nullcontext,
     prune: Prune = keep_all,
     earlier: RoundsResult | None = None,
 ) -> RoundsResult:
@@ -348,6 +350,7 @@ def run_rounds(  # noqa: PLR0913 - options by keyword
         first_calls: how often each variant is called before the budget begins.
         between: called before the first round, wherever the run could stop early, and after the last, so that it sees
             the same machine as the rounds do; not counted in the budget.
+        turn: gives a context manager for each part of the timed work, as ``in_state_of_call`` yields it.
         prune: takes variants out of the rounds that follow; the others get their time. The baseline stays. The number
             of calls per sample stays too, so that samples of all rounds can be compared.
         earlier: the rounds of an earlier run, which this one adds to if it measured the same variants.
@@ -369,6 +372,7 @@ def run_rounds(  # noqa: PLR0913 - options by keyword
         watch,
         first_calls,
         between,
+        turn,
         prune,
         earlier,
     )
@@ -395,6 +399,7 @@ class _RoundsRun:
     watch: Watch
     first_calls: int
     between: Callable[[], object]
+    turn: Turn
     prune: Prune
     earlier: RoundsResult | None
     entries: dict[str, TimedCall] = field(default_factory=dict)
@@ -597,14 +602,20 @@ class _RoundsRun:
             waited_s = self.clock.now() - requested_s
             self.queued_s += waited_s
             self.watch.waited_s += waited_s
-            return work()
+            with self.turn():
+                return work()
 
         return self.context.threads.run_timed(begin)
 
     def _run_aside(self, work: Callable[[], object]) -> None:
         """Run timed work that is not counted in the budget."""
         began_s, self.watch.before_s = self.clock.now(), None
-        self.context.threads.run_timed(work)
+
+        def begin() -> None:
+            with self.turn():
+                work()
+
+        self.context.threads.run_timed(begin)
         self.queued_s += self.clock.now() - began_s
 
     def _report_progress(self, doing: str) -> None:

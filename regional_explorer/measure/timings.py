@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from regional_explorer.compiler.run import Run
-from regional_explorer.measure.clock import Clock, TimedCall, clock_for
+from regional_explorer.measure.clock import Clock, TimedCall, Turn, clock_for
 from regional_explorer.measure.machine import device_state, launch_warnings
 from regional_explorer.measure.rounds import Prune, RoundsResult, StopReason, keep_all, run_rounds
 from regional_explorer.record.benchmark import (
@@ -157,11 +158,12 @@ def _smallest_difference(result: RoundsResult) -> float | None:
 
 @dataclass(frozen=True)
 class MeasureContext:
-    """The context of a measurement: the run's context, the environment, and the clock of the device."""
+    """The context of a measurement: the run's context, the environment, the clock of the device, and the state."""
 
     run: Run
     environment: Environment
     clock: Clock[Any]
+    turn: Turn = nullcontext
 
     @classmethod
     def of(cls, run: Run, environment: Environment) -> MeasureContext:
@@ -190,7 +192,14 @@ def measure_rounds(
     run, device = context.run, context.environment.device
     before = device_state(device)
     result = run_rounds(
-        timed_calls, budget_s, baseline=baseline, clock=context.clock, context=run, prune=prune, earlier=earlier
+        timed_calls,
+        budget_s,
+        baseline=baseline,
+        clock=context.clock,
+        context=run,
+        turn=context.turn,
+        prune=prune,
+        earlier=earlier,
     )
     after = device_state(device)
     if before is None or after is None:
@@ -199,7 +208,7 @@ def measure_rounds(
     if result.stopped is not StopReason.INTERRUPTED and not run.cancelled():
         measured_calls = [timed_call for timed_call in timed_calls if timed_call.name not in result.dropped]
         try:
-            warnings = launch_warnings(measured_calls, context.clock, run.threads)
+            warnings = launch_warnings(measured_calls, context.clock, run.threads, context.turn)
         except KeyboardInterrupt:
             result = dataclasses.replace(result, stopped=StopReason.INTERRUPTED)
     noise = replace(result.noise, throttled=after.throttled_since(before) or result.noise.throttled)

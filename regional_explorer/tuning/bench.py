@@ -124,8 +124,8 @@ class Bench(Protocol[P]):
     def peak_memory(self, call: TimedCall, limit_s: float) -> MemoryPeak | None:
         """Return the peak memory of a call; None if it cannot be measured."""
 
-    def measuring(self) -> AbstractContextManager[None]:
-        """Return a context manager for the block in which calls are timed."""
+    def measuring(self, context: MeasureContext) -> AbstractContextManager[MeasureContext]:
+        """Return a context manager for the block in which calls are timed; it gives the context to time them in."""
 
     def trouble(self, prepared: P) -> str:
         """Return what has gone wrong since a plan was checked, such as a new trace; empty if nothing."""

@@ -40,6 +40,7 @@ from regional_explorer.measure.numerics import error_in_words
 from regional_explorer.measure.partitions import distinct_kinds
 from regional_explorer.measure.rounds import RoundsResult, figure_of
 from regional_explorer.measure.timings import MeasureContext, measure_rounds
+from regional_explorer.measure.turns import in_state_of_call
 from regional_explorer.measure.variants import Variants, compile_failed_diagnostic
 from regional_explorer.record.artifact import launches_in
 from regional_explorer.record.benchmark import MemoryPeak, NumericsVerdict, Phase, VariantName, Verdict
@@ -290,8 +291,8 @@ class LiveBench:
         calls = [prepared.variants.get(name) for name in names]
         phase, earlier = Phase.STEP if self.grad else Phase.FORWARD, None
         while True:
-            with self.measuring():
-                result = measure_rounds(calls, budget_s, self._silent, baseline=VariantName.AOT_EAGER, earlier=earlier)
+            with self.measuring(self._silent) as context:
+                result = measure_rounds(calls, budget_s, context, baseline=VariantName.AOT_EAGER, earlier=earlier)
             result.stopped.raise_if_ended()
             if trouble := result.dropped.get(VariantName.REGIONAL) or self.trouble(prepared):
                 raise MeasureError(trouble)
@@ -399,11 +400,11 @@ class LiveBench:
         return self._peaks[call.name]
 
     @contextmanager
-    def measuring(self) -> Iterator[None]:
-        """Context manager: time calls in the block, and restore the user's state afterwards."""
+    def measuring(self, context: MeasureContext) -> Iterator[MeasureContext]:
+        """Context manager: yield the context in which calls are timed, and restore the user's state afterwards."""
         toolchain.build.wait()
-        with self._call.restoring():
-            yield
+        with in_state_of_call(self.variants, context.run) as turn:
+            yield dataclasses.replace(context, turn=turn)
 
     # -------------------------------------------------------------------------------------------------------- freeing
 

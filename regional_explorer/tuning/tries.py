@@ -398,7 +398,7 @@ class Tries(Generic[P]):
         bench = self._bench
         calls = [self.references.get(title) or bench.call(self.ready[title], title) for title in titles]
         context = dataclasses.replace(bench.context, run=self.time.reporting(doing))
-        with self.time.step("timing", doing, timed=True), bench.measuring():
+        with self.time.step("timing", doing, timed=True), bench.measuring(context) as context:
             return measure_rounds(calls, budget_s, context, baseline=baseline or self.baseline, prune=prune)
 
     def record_times(self, title: str, result: RoundsResult, *, final: bool = False) -> None:

@@ -77,8 +77,9 @@ def gain_parts(bench: Bench[P], plan: Plan, budget_s: float) -> tuple[GainPart, 
     with time.step("checking", "checking numerics"):
         right = [title for title in (TORCH_COMPILE, *timed) if _is_right(bench, title, prepared.get(title))]
     calls = [full, *(bench.call(prepared[title], title) for title in right if title != TORCH_COMPILE)]
-    with time.step("timing", "timing the plan without each of its changes", timed=True), bench.measuring():
-        result = measure_rounds(calls, budget_s * TIMING_SHARE, bench.context, baseline=TORCH_COMPILE)
+    doing = "timing the plan without each of its changes"
+    with time.step("timing", doing, timed=True), bench.measuring(bench.context) as context:
+        result = measure_rounds(calls, budget_s * TIMING_SHARE, context, baseline=TORCH_COMPILE)
         failed = {*result.dropped, *(title for title in timed if bench.trouble(prepared[title]))}
     result.stopped.raise_if_ended()
     samples = {title: result.samples.get(title, {}).get(phase) for title in right if title not in failed}

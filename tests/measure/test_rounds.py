@@ -468,7 +468,7 @@ def test_launches_are_separated_from_work() -> None:
     forward = TimedCall("full", lambda: clock.spend(1.0))
     for clock.behind_s, warned in ((0.0, True), (0.1, True), (9.0, False)):
         assert launch_share(forward, clock) == pytest.approx(1.0 / (1.0 + clock.behind_s))
-        assert bool(launch_warnings([forward], clock, SAME_THREAD)) is warned
+        assert bool(launch_warnings([forward], clock, SAME_THREAD, nullcontext)) is warned
     clock.behind_s = 3.0
     both = TimedCall("full", lambda: clock.spend(1.0), lambda _: clock.spend(2.0))
     assert launch_share(both, clock) == pytest.approx(0.5)

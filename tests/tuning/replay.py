@@ -214,9 +214,9 @@ class ReplayBench:
         return MemoryPeak(call.name, Figure(peaks[call.name], why="too few"), "replay", 0)
 
     @contextmanager
-    def measuring(self) -> Iterator[None]:
+    def measuring(self, context: MeasureContext) -> Iterator[MeasureContext]:
         self.log.append(("race", None))
-        yield
+        yield context
 
     def trouble(self, prepared: ReplayedPlan) -> str:
         return "Dynamo traced the call again" if prepared.behaviour.raises == "trouble" else ""

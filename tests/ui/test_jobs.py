@@ -434,6 +434,45 @@ def test_work_of_a_silent_block_prints_nothing_on_any_thread(capsys: pytest.Capt
     assert capsys.readouterr().out == "a cell\n"
 
 
+def test_cells_between_two_rounds_find_their_own_state() -> None:
+    norm, threads_before = torch.nn.BatchNorm1d(4), torch.get_num_threads()
+    ex = explore(lambda x: torch.nn.functional.dropout(norm(x)).sum(), (torch.randn(8, 4, requires_grad=True),))
+    loop, doing, drawn = MainLoop(), ["nothing"], list[float]()
+
+    def cell() -> None:
+        if not doing[-1].startswith("round"):
+            return loop.add_callback(cell)
+        drawn.append(torch.rand(()).item())
+        norm.running_mean.add_(1.0)
+        torch.set_num_threads(1)
+        return loop.add_callback(cell) if len(drawn) < 20 else None
+
+    torch.manual_seed(3)
+    expected = [torch.rand(()).item() for _ in range(20)]
+    torch.manual_seed(3)
+    loop.add_callback(cell)
+    try:
+        measured = request_from_main_thread(
+            lambda threads: ex.benchmark(
+                budget_s=0.5,
+                variants=["aot_eager"],
+                run=Run(threads=threads, progress=lambda task, _: doing.append(task)),
+            ),
+            loop,
+        )
+        while len(drawn) < 20:
+            loop.run_until(lambda: len(drawn) == 20)
+        assert measured.exception() is None
+        assert drawn == expected
+        assert norm.running_mean.tolist() == [20.0] * 4
+        assert norm.num_batches_tracked == 0
+        assert torch.get_num_threads() == 1
+        assert ex.session.conditions.threads == threads_before
+    finally:
+        torch.set_num_threads(threads_before)
+        ex.close()
+
+
 def test_measurements_started_by_a_button_run_on_the_main_thread() -> None:
     seen: Counter[str] = Counter()
 
