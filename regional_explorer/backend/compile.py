@@ -177,9 +177,9 @@ def _later_traces(program: PlannedProgram) -> Iterator[Diagnostic]:
     for frame in program.capture.frames:
         if not frame.late:
             continue
-        traced = f"A later call was traced again, as graph {frame.index} ({frame_inputs(frame)}){frame.retrace_clause}"
         yield DiagnosticCode.RECOMPILED.finding(
-            f"{traced}. {_cost_of(program, frame)}",
+            f"A later call was traced again, as graph {frame.index} ({frame_inputs(frame)})",
+            f"{frame.retrace_clause}. {_cost_of(program, frame)}",
             graph=frame.dynamo[0].id,
             remedy=dynamic_remedy(frame, program.capture.frames),
             upstream="",

@@ -239,8 +239,8 @@ class PlannedProgram(CutProgram):
         graphs = {switch.piece.graph_id for switch in switches}
         failed = [record for record in partitions(self) if record.error is not None and record.graph in graphs]
         if any(record.error == NO_COMPILER for record in failed):
-            message = f"Partitions without an artifact run eagerly: {NO_COMPILER}"
-            self.report(DiagnosticCode.NO_COMPILER.finding(message))
+            title = "Partitions without an artifact run eagerly"
+            self.report(DiagnosticCode.NO_COMPILER.finding(title, f": {NO_COMPILER}"))
         others = [record for record in failed if record.error != NO_COMPILER]
         for diagnostic in check_failed(evidence_of(self, others)):
             self.report(diagnostic)
@@ -251,8 +251,11 @@ class PlannedProgram(CutProgram):
 
     def _report_eager(self, switch: Switch, why: str) -> None:
         region, graph, nodes = switch.piece.claim.region, switch.piece.graph_id, switch.piece.nodes
-        message = f"A partition of region {region!r} runs eagerly in graph {graph}: {why}."
-        self.report(DiagnosticCode.REGION_FAILED.finding(message, region=region, graph=graph, at=nodes, upstream=""))
+        title = f"A partition of region {region!r} runs eagerly in graph {graph}"
+        found = DiagnosticCode.REGION_FAILED.finding(
+            title, f": {why}.", region=region, graph=graph, at=nodes, upstream=""
+        )
+        self.report(found)
 
 
 TRAINS_FROZEN = (
@@ -345,15 +348,16 @@ class BackendOptions:
 
 
 NOTHING_MARKED = DiagnosticCode.REGION_EMPTY.finding(
-    "There is no region: the plan is missing or empty, and no op in the graphs of the first call is marked. "
-    "All of it runs eagerly.",
+    "There is no region",
+    ": the plan is missing or empty, and no op in the graphs of the first call is marked. All of it runs eagerly.",
     remedy="Give a plan, or mark ops in the source with rx.region; a graph break in a marked block loses its mark.",
     upstream="",
 )
 
 
 NOTHING_TRACED = DiagnosticCode.REGION_EMPTY.finding(
-    "No region is in any graph: Dynamo traced nothing of the first call, which ran as plain Python.",
+    "No region is in any graph",
+    ": Dynamo traced nothing of the first call, which ran as plain Python.",
     remedy="With fullgraph=True torch says why it traces nothing.",
     upstream="",
 )

@@ -327,8 +327,8 @@ class ArtifactFolder:
         if any(entry in self._initial for entry in self._fitting_entries(wanted)):
             self._add_finding(
                 DiagnosticCode.ARTIFACT_DIFFERS,
-                f"Region {wanted.region!r} is compiled again: {self.path} has artifacts for it that the plan does not "
-                "list, so they may be anyone's.",
+                f"Region {wanted.region!r} is compiled again",
+                f": {self.path} has artifacts for it that the plan does not list, so they may be anyone's.",
                 wanted.region,
                 "Save the plan after its artifacts: it then lists them. If you trust all who may write there, load "
                 "whatever fits with rx.compile(…, trust_artifacts=True).",
@@ -342,7 +342,8 @@ class ArtifactFolder:
             why = nearest[0].mismatch(wanted) if nearest else f"there is none for region {wanted.region!r}"
             self._add_finding(
                 DiagnosticCode.ARTIFACT_DIFFERS,
-                f"Region {wanted.region!r} is compiled again: no artifact in {self.path} fits, {why}.",
+                f"Region {wanted.region!r} is compiled again",
+                f": no artifact in {self.path} fits, {why}.",
                 wanted.region,
                 "Run the program once with rx.compile(…, artifacts=…), on its machine and under its settings: "
                 "what it compiles is saved for the next run.",
@@ -351,7 +352,8 @@ class ArtifactFolder:
             fact = "has none of the artifacts that the plan lists" if self.path.exists() else "does not exist"
             self._add_finding(
                 DiagnosticCode.ARTIFACT_DIFFERS,
-                f"The directory of artifacts {fact}: {self.path.absolute()}. All regions are compiled again.",
+                f"The directory of artifacts {fact}",
+                f": {self.path.absolute()}. All regions are compiled again.",
                 None,
                 "Give rx.compile(…, artifacts=…) the directory that ex.save_artifacts wrote before the plan was saved.",
             )
@@ -441,7 +443,8 @@ class ArtifactFolder:
         if isinstance(problem, UntrustedError):  # one finding for all files: they were written in the same way
             self._add_finding(
                 DiagnosticCode.ARTIFACT_DIFFERS,
-                f"Files in {self.path} are not used, because artifacts are code: others may have written them.",
+                f"Files in {self.path} are not used, because artifacts are code",
+                ": others may have written them.",
                 None,
                 f"If only people whose code you run could: chmod go-w {self.path}/*, or a copy of your own if they "
                 "belong to another user. rx.compile(…, trust_artifacts=True) uses them as they are.",
@@ -451,7 +454,8 @@ class ArtifactFolder:
         why = str(problem) if known else f"it cannot be loaded: {type(problem).__name__}: {problem}"
         self._add_finding(
             DiagnosticCode.ARTIFACT_DAMAGED,
-            f"{path} cannot be used: {why}. The partition is compiled again.",
+            f"{path} cannot be used",
+            f": {why}. The partition is compiled again.",
             region,
             "Remove the file; it is written again if the directory can be written.",
         )
@@ -459,12 +463,13 @@ class ArtifactFolder:
     def _add_unsaved_finding(self, subject: str, region: str | None, problem: Exception) -> None:
         self._add_finding(
             DiagnosticCode.ARTIFACT_UNSAVED,
-            f"{subject} not saved in {self.path}: {problem}. It is compiled again in each process.",
+            f"{subject} not saved in {self.path}",
+            f": {problem}. It is compiled again in each process.",
             region,
             "Make the directory writable; what torch cannot serialize runs compiled here, but cannot be saved.",
         )
 
-    def _add_finding(self, code: DiagnosticCode, message: str, region: str | None, remedy: str) -> None:
-        finding = code.finding(message, region=region, remedy=remedy)
+    def _add_finding(self, code: DiagnosticCode, title: str, details: str, region: str | None, remedy: str) -> None:
+        finding = code.finding(title, details, region=region, remedy=remedy)
         if finding not in self.findings:
             self.findings.append(finding)

@@ -144,8 +144,8 @@ def _unfrozen_diagnostics(program: CutProgram) -> Iterator[Diagnostic]:
     others = grouped((piece.claim.region, str(node.target)) for piece in pieces for node in ops_not_plain(piece.gm))
     for region, ops in others.items():
         yield DiagnosticCode.CONFIG_INERT.finding(
-            f"frozen=True has no effect in a part of region {region!r}: Inductor takes {listing(dict.fromkeys(ops))} "
-            "through AOTAutograd, which keeps weights as inputs.",
+            f"frozen=True has no effect in a part of region {region!r}",
+            f": Inductor takes {listing(dict.fromkeys(ops))} through AOTAutograd, which keeps weights as inputs.",
             region=region,
             remedy="Leave these ops out of the region.",
             upstream="",
@@ -232,7 +232,8 @@ def _inert_config_diagnostic(
     without = configure_action(region.name, {}, direction, unset=tuple(keys))
     return DiagnosticCode.CONFIG_INERT.finding(
         f"{' and '.join(config_texts({key: config[key] for key in keys}))} {'has' if len(keys) == 1 else 'have'} no "
-        f"effect in region {region.name!r}{where}: {reason}.",
+        f"effect in region {region.name!r}{where}",
+        f": {reason}.",
         region=region.name,
         graph=graph,
         remedy=(f"Leave {'it' if len(keys) == 1 else 'them'} out: ", without, "."),

@@ -369,8 +369,8 @@ def recompile_limit_diagnostic(frames: Sequence[Frame]) -> Diagnostic:
     """Return a ``recompiled`` diagnostic: Dynamo reached its recompile limit for the call, after ``frames``."""
     fails = "torch._dynamo.config.fail_on_recompile_limit_hit = True makes such a call an error."
     return DiagnosticCode.RECOMPILED.finding(
-        "Dynamo has traced the call as often as torch._dynamo.config.recompile_limit allows: a call that needs yet "
-        "another trace runs as plain Python, without any region.",
+        "Dynamo has traced the call as often as torch._dynamo.config.recompile_limit allows",
+        ": a call that needs yet another trace runs as plain Python, without any region.",
         remedy=" ".join(filter(None, (dynamic_remedy(frames[-1], frames), fails))),
         severity=Severity.WARNING,
         upstream="",
@@ -408,7 +408,8 @@ def _recompiled_diagnostic(
     runs_eagerly = ("Until the next ", COMPILE, f", {count(eager, 'new partition')} will run eagerly.") if eager else ""
     drops_it = (RETRACE, " drops the earlier trace, which no call runs any more.") if frames[-1].forgotten else ""
     return DiagnosticCode.RECOMPILED.finding(
-        f"{text}{frames[-1].retrace_clause}.",
+        text,
+        f"{frames[-1].retrace_clause}.",
         region=region,
         graph=frames[0].dynamo[0].id,
         where=(node for _, node in traces),

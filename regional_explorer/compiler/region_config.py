@@ -412,7 +412,8 @@ def without_unknown_configs(plan: Plan) -> tuple[Plan, list[Diagnostic]]:
         name = region.name
         diagnostics.append(
             DiagnosticCode.CONFIG_UNKNOWN.finding(
-                f"{key!r} in the saved plan was not applied to region {name!r}: {error}",
+                f"{key!r} in the saved plan was not applied to region {name!r}",
+                f": {error}",
                 region=name,
                 remedy=(
                     "Set what this torch has instead, ",

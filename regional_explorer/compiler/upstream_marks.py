@@ -179,7 +179,7 @@ class Marks:
         most = max((len(_instances_in_piece(piece, region, claims)) for piece in self.pieces), default=0)
         if most > 1:
             yield DiagnosticCode.UPSTREAM_MERGED.finding(
-                f"Upstream compiles {most} instances of region {region.name!r} as one piece.",
+                f"Upstream compiles {most} instances of region {region.name!r} as one piece",
                 region=region.name,
                 where=where,
                 remedy=(
@@ -203,7 +203,8 @@ class Marks:
             got = ", ".join(f"{key}={value!r}" for key, (value, _) in differing.items())
             planned = ", ".join(f"{key}={value!r}" for key, (_, value) in differing.items())
             yield DiagnosticCode.UPSTREAM_CONFIG.finding(
-                f"{_COMPILERS[variant]} compiles ops of region {region.name!r} under {got}; requested was {planned}.",
+                f"{_COMPILERS[variant]} compiles ops of region {region.name!r} under {got}",
+                f"; requested was {planned}.",
                 region=region.name,
                 where=where,
                 remedy="rx.compile runs each region under its own config. With annotations alone, leave an op unmarked "
@@ -218,7 +219,8 @@ class Marks:
             )
             yield DiagnosticCode.UPSTREAM_IGNORED.finding(
                 f"torch.compile(mode='lite') leaves {len(ignored)} of {len(region_origins)} ops of region "
-                f"{region.name!r} to eager kernels on {device}: the marks do not reach them.",
+                f"{region.name!r} to eager kernels on {device}",
+                ": the marks do not reach them.",
                 region=region.name,
                 where=where,
                 remedy="Run the marks under torch's regional_inductor, as the variant 'upstream' does, or the plan "

@@ -39,7 +39,8 @@ def check_conflicts(evidence: Evidence) -> Iterator[Diagnostic]:
         )
         yield DiagnosticCode.CONFIG_CONFLICT.finding(
             f"Marks {f'of region {region.name!r}' if region else 'without a name'} request {len(nodes)} different "
-            f"configs ({requested}): {outcome}.",
+            f"configs ({requested})",
+            f": {outcome}.",
             region=region.name if region else None,
             at=nodes.values(),
             remedy="Give each block its own region name.",
@@ -70,7 +71,8 @@ def check_nested(evidence: Evidence) -> Iterator[Diagnostic]:
         nodes = evidence.dynamo_nodes(origin for origin, _, _ in cases)
         yield DiagnosticCode.CONFIG_NESTED.finding(
             f"{count(len(cases), 'op')} inside both {outer_name!r} and {inner_name!r} "
-            f"{'belongs' if len(cases) == 1 else 'belong'} to the inner region only: "
+            f"{'belongs' if len(cases) == 1 else 'belong'} to the inner region only",
+            f": "
             f"{listing(node.name for node in nodes)} {'is' if len(nodes) == 1 else 'are'} compiled under "
             f"{configs_text(evidence.plan[inner_name])}, not under {configs_text(evidence.plan[outer_name])}.",
             region=inner_name,
@@ -95,8 +97,8 @@ def check_falsy(evidence: Evidence) -> Iterator[Diagnostic]:
     by_annotation = grouped((repr(node.annotation), node) for node in marked if not node.annotation)
     for annotation, nodes in by_annotation.items():
         yield DiagnosticCode.ANNOTATION_FALSE.finding(
-            f"compile_with_inductor={annotation} does not switch the mark off: {count(len(nodes), 'op')} "
-            f"{'is' if len(nodes) == 1 else 'are'} marked.",
+            f"compile_with_inductor={annotation} does not switch the mark off",
+            f": {count(len(nodes), 'op')} {'is' if len(nodes) == 1 else 'are'} marked.",
             at=nodes,
             remedy='Remove the annotation, or carve ops out of a region with annotate({"fallback_to_eager": True}).',
         )
@@ -106,7 +108,8 @@ def global_config_diagnostic(region: Region, key: str, reason: str, graphs: Sequ
     """Return the ``config-global`` diagnostic for a key in the source that cannot be set for one region."""
     marked = [node for node in marked_nodes(graphs) if annotation_key(node.annotation) in region.selectors[0].patterns]
     return DiagnosticCode.CONFIG_GLOBAL.finding(
-        f"{key!r} was not applied to region {region.name!r}: {reason}",
+        f"{key!r} was not applied to region {region.name!r}",
+        f": {reason}",
         region=region.name,
         where=lines(marked)[:1],
         remedy="Set it for the whole process in torch._inductor.config, or leave it out.",
@@ -125,7 +128,8 @@ def check_subgraph_options(evidence: Evidence) -> Iterator[Diagnostic]:
         sentences = [f"Torch applies these while tracing: {', '.join(followed)}."] if followed else []
         sentences += [f"These are ignored: {', '.join(ignored)}."] if ignored else []
         yield DiagnosticCode.SUBGRAPH_OPTIONS.finding(
-            f"The nested_compile_region of {region.name!r} has options that no plan can hold. {' '.join(sentences)}",
+            f"The nested_compile_region of {region.name!r} has options that no plan can hold",
+            f". {' '.join(sentences)}",
             region=region.name,
             graph=bodies[0].id,
             where=(op for body in bodies for op in body.ops[:1]),

@@ -51,20 +51,13 @@ ONE_REGION = "one region has all ops already, so none can be larger."
 def slower_speeds(session: Session) -> dict[str, str]:
     """Return the plan's speed against eager and against plain ``torch.compile``, as text, where the plan is slower.
 
-    The text also gives the speeds of the variants ``upstream`` and ``lite``, if they were measured. Where no compiled
-    code ran, the plan is as fast as its trace, which says nothing about compiled code.
+    Where no compiled code ran, the plan is as fast as its trace, which says nothing about compiled code.
     """
     if session.is_outdated or all(part.artifact is None or part.error for part in session.partitions):
         return {}
-    marks = ((name, session.whole_timings.get(name)) for name in (VariantName.UPSTREAM, VariantName.LITE))
-    others = "".join(
-        f" Under {name}, the same marks run {with_interval(timing.speedup)} as fast as eager."
-        for name, timing in marks
-        if timing is not None and timing.speedup is not None
-    )
     speeds = (plan_speed(session, variant) for variant in (VariantName.EAGER, VariantName.FULL))
     return {
-        speed.against: f"{ratio_text(speed.speedup, speed.against)}.{others}"
+        speed.against: ratio_text(speed.speedup, speed.against)
         for speed in speeds
         if speed.is_slower and speed.speedup is not None
     }
@@ -72,8 +65,14 @@ def slower_speeds(session: Session) -> dict[str, str]:
 
 def plan_diagnostics(session: Session) -> list[Diagnostic]:
     """Return a ``plan-slower`` against eager, and one against plain ``torch.compile``, where the call is slower."""
+    marks = ((name, session.whole_timings.get(name)) for name in (VariantName.UPSTREAM, VariantName.LITE))
+    others = "".join(
+        f" Under {name}, the same marks run {with_interval(timing.speedup)} as fast as eager."
+        for name, timing in marks
+        if timing is not None and timing.speedup is not None
+    )
     return [
-        plan_slower_diagnostic(f"The plan is {slower}", against, _slower_remedy(session, against))
+        plan_slower_diagnostic(f"The plan is {slower}", f".{others}", against, _slower_remedy(session, against))
         for against, slower in slower_speeds(session).items()
     ]
 
@@ -130,7 +129,7 @@ def _slower_diagnostic(row: RegionTiming, *, one_region: bool) -> Diagnostic:
     return DiagnosticCode.REGION_SLOWER.finding(
         f"Region {row.region!r} takes {'' if loss_s is None else with_interval(loss_s, duration)} longer in each call "
         f"compiled than eager ({'' if row.speedup is None else with_interval(row.speedup)}{_numerics_note(row)}, "
-        "measured alone).",
+        "measured alone)",
         region=row.region,
         remedy=(
             disable,
@@ -156,7 +155,7 @@ def _worth_diagnostic(rows: list[RegionTiming], whole_gain: str, trace_text: str
         for row in faster
     ]
     clauses = [
-        f"Worth compiling: {listing(gains, MOST_ADVISED)}" if faster else "No region is measurably faster compiled",
+        f": {listing(gains, MOST_ADVISED)}" if faster else "",
         f"; no difference: {listing(same, MOST_ADVISED)}" if same else "",
         f"; inconclusive (try {cure}): {listing(unsure, MOST_ADVISED)}" if unsure else "",
         f". With the code around them, they save {whole_gain}",
@@ -164,7 +163,8 @@ def _worth_diagnostic(rows: list[RegionTiming], whole_gain: str, trace_text: str
         if kept_share < 1.0 and faster
         else "",
     ]
-    return [DiagnosticCode.REGION_WORTH.finding(f"{''.join(clauses)}. {trace_text}".strip())]
+    title = "Worth compiling" if faster else "No region is measurably faster compiled"
+    return [DiagnosticCode.REGION_WORTH.finding(title, f"{''.join(clauses)}. {trace_text}".rstrip())]
 
 
 def _numerics_note(row: RegionTiming) -> str:
@@ -193,7 +193,8 @@ def warning_diagnostics(session: Session) -> list[Diagnostic]:
     )
     return [
         DiagnosticCode.INDUCTOR_WARNING.finding(
-            f"Inductor warned when it compiled region {region!r} ({count(len(parts), 'partition')}): {text}",
+            f"Inductor warned when it compiled region {region!r} ({count(len(parts), 'partition')})",
+            f": {text}",
             region=region,
             graph=parts[0].graph,
             where=lines(graphs[part.graph][name] for part in parts for name in part.nodes)[:1],
@@ -217,8 +218,8 @@ def pattern_diagnostics(session: Session) -> list[Diagnostic]:
     retrace = Action(ActionKind.RETRACE, tracing=tracing), f" looks for them before regions are cut. Or mark {larger}."
     return [
         DiagnosticCode.PATTERN_LOST.finding(
-            "These patterns matched in torch.compile, but neither in the trace nor in a region: "
-            f"{listing(lost, MOST_ADVISED)}.",
+            "These patterns matched in torch.compile, but neither in the trace nor in a region",
+            f": {listing(lost, MOST_ADVISED)}.",
             remedy=f"Mark {larger}." if tracing == session.plan.tracing else retrace,
         )
     ]
@@ -251,8 +252,8 @@ def wrong_region_diagnostics(session: Session, cures: Mapping[str, Mapping[str, 
 
 def _region_diagnostic(part: Partition, worst: Numerics, cure: Mapping[str, Any] | None) -> Diagnostic:
     return DiagnosticCode.REGION_NUMERICS.finding(
-        f"Region {part.region!r}: {worst.tensor}, an output of {part.id}, is {worst.error_text}, "
-        "so no speedup is shown.",
+        f"Region {part.region!r}: {worst.tensor}, an output of {part.id}, is {worst.error_text}",
+        ", so no speedup is shown.",
         region=part.region,
         graph=part.graph,
         remedy=("No config was found that corrects it: ", disable_action(part.region), ".")
@@ -314,12 +315,13 @@ def _wrong_diagnostic(
         and not (session.is_outdated and name in _OF_THE_PLAN)
     ]
     sentences = [
-        f"The results of {_names_text(names)} are wrong: {session.errors_of(names[0], rows)}",
+        session.errors_of(names[0], rows),
         *([TWIN_NOTE.capitalize()] if any(row.note == TWIN_NOTE for row in rows) else []),
         *([f"The results of {_names_text(right)} are right"] if right else []),
     ]
     remedy = _remedy(session, names[0], others, plan_is_right=VariantName.REGIONAL in right)
-    return DiagnosticCode.VARIANT_WRONG.finding(f"{'. '.join(sentences)}.", remedy=remedy)
+    title = f"The results of {_names_text(names)} are wrong"
+    return DiagnosticCode.VARIANT_WRONG.finding(title, f": {'. '.join(sentences)}.", remedy=remedy)
 
 
 def _remedy(session: Session, name: VariantName, others: Sequence[Diagnostic], *, plan_is_right: bool) -> str | Advice:
@@ -350,7 +352,8 @@ def _unsure_diagnostic(session: Session, names: Sequence[VariantName]) -> Diagno
     errors = session.errors_of(names[0], session.numerics_of(names[0], NumericsVerdict.CHAOTIC))
     return DiagnosticCode.VARIANT_WRONG.finding(
         f"It is unknown whether the results of {_names_text(names)} are right, since rounding is amplified without "
-        f"limit: {errors}. Zeros would pass the check, too.",
+        f"limit",
+        f": {errors}. Zeros would pass the check, too.",
         severity=Severity.WARNING,
         remedy="Explore fewer steps, or a smaller part of the call: the check works where rounding stays small.",
     )

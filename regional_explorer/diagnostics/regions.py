@@ -85,7 +85,8 @@ def _without_backward(evidence: Evidence, region: str) -> Diagnostic:
     elif passing:
         why += f", or a gradient passes unchanged through {listing(passing)}"
     return DiagnosticCode.REGION_EMPTY.finding(
-        f"Region {region!r} has no op in the backward: {why}.",
+        f"Region {region!r} has no op in the backward",
+        f": {why}.",
         region=region,
         where=lines(requested)[:1],
         remedy=remedy,
@@ -162,7 +163,7 @@ def _empty_everywhere(evidence: Evidence, region: str) -> Diagnostic:
         why = f"its selectors match nothing in this call{f'.{cause}' if cause else ''}"
         remedy = ("Mark it again, or ", unmark_action(region), ".")
     return DiagnosticCode.REGION_EMPTY.finding(
-        f"Region {region!r} has no op in any graph: {why}.", region=region, where=requested, remedy=remedy
+        f"Region {region!r} has no op in any graph", f": {why}.", region=region, where=requested, remedy=remedy
     )
 
 
@@ -187,8 +188,8 @@ def check_moved(evidence: Evidence) -> Iterator[Diagnostic]:
         if loser in remaining and nodes:
             belong = "belongs" if len(nodes) == 1 else "belong"
             yield DiagnosticCode.REGION_SHRUNK.finding(
-                f"{count(len(nodes), 'op')} that region {loser!r} requested {belong} to {winner!r}, later in the plan: "
-                f"{listing(node.name for node in nodes)}.",
+                f"{count(len(nodes), 'op')} that region {loser!r} requested {belong} to {winner!r}, later in the plan",
+                f": {listing(node.name for node in nodes)}.",
                 region=loser,
                 where=nodes,
                 remedy="If two regions claim an op, the later one has it: reorder the plan, or mark less.",
@@ -208,8 +209,8 @@ def _shrunk_by_folding(evidence: Evidence, region: str, folds: list[FoldedOp]) -
     graph_id = kept[0][0] if kept else None
     pairs = listing(f"{fold.name} into {fold.into}" for fold in folds)
     return DiagnosticCode.REGION_SHRUNK.finding(
-        f"Region {region!r} lost {count(len(folds), 'op')} to equal ops outside ({pairs}). The min-cut partitioner "
-        "removes common subexpressions and keeps the first occurrence.",
+        f"Region {region!r} lost {count(len(folds), 'op')} to equal ops outside ({pairs})",
+        ". The min-cut partitioner removes common subexpressions and keeps the first occurrence.",
         region=region,
         graph=graph_id,
         at=sorted({name for place, name in kept if place == graph_id}),
@@ -274,7 +275,8 @@ def check_merged(evidence: Evidence) -> Iterator[Diagnostic]:
         )
         yield DiagnosticCode.REGION_MERGED.finding(
             f"{count(len(served), 'partition')} of region {region.name!r} {'serves' if len(served) == 1 else 'serve'} "
-            f"several {units_name} ({busiest.id}: {len(most_units)}): {why}.",
+            f"several {units_name} ({busiest.id}: {len(most_units)})",
+            f": {why}.",
             region=region.name,
             graph=busiest.graph,
             at=busiest.nodes,
@@ -333,7 +335,8 @@ def check_split(evidence: Evidence) -> Iterator[Diagnostic]:
         )
         yield DiagnosticCode.REGION_SPLIT.finding(
             f"{count(len(cases), 'instance')} of region {region!r} {'was' if len(cases) == 1 else 'were'} cut into "
-            f"{len(partitions)} partitions in the {kind} ({partitions[0].id}, …): {reason}.",
+            f"{len(partitions)} partitions in the {kind} ({partitions[0].id}, …)",
+            f": {reason}.",
             region=region,
             graph=partitions[0].graph,
             at=between,
@@ -386,8 +389,8 @@ def check_left_to_eager(evidence: Evidence) -> Iterator[Diagnostic]:
                 "apply as_strided to an input or to a part of a storage."
             )
             yield DiagnosticCode.REGION_SHRUNK.finding(
-                f"Region {region!r} leaves {count(len(nodes), 'op')} to eager: {listing(node.name for node in nodes)}. "
-                f"{reason}",
+                f"Region {region!r} leaves {count(len(nodes), 'op')} to eager",
+                f": {listing(node.name for node in nodes)}. {reason}",
                 region=region,
                 graph=graph,
                 at=nodes,
@@ -439,8 +442,8 @@ def _separate_piece(
     path_text = listing((node.name for node in between), joint=" → ")
     why = f"{path_text} lies between" if between else "no path connects them"
     return DiagnosticCode.REGION_SPLIT.finding(
-        f"The ops of {region.selectors[number]} stay a separate piece of the merged region {region.name!r}: no direct "
-        f"path connects them with its other ops; {why}.",
+        f"The ops of {region.selectors[number]} stay a separate piece of the merged region {region.name!r}",
+        f": no direct path connects them with its other ops; {why}.",
         region=region.name,
         graph=graph.id,
         at=between,
@@ -508,7 +511,8 @@ def check_cycles(evidence: Evidence) -> Iterator[Diagnostic]:
         subject = f"Regions {' and '.join(map(repr, order))}" if several else f"Instances of region {order[0]!r}"
         yield DiagnosticCode.REGION_CYCLE.finding(
             f"{subject} feed each other both ways in {', '.join(graphs)} ({paths}), so they cannot all run as one call "
-            f"each: {consequence}.",
+            f"each",
+            f": {consequence}.",
             region=order[0],
             graph=graphs[0],
             at=[nodes[name] for name in dict.fromkeys(name for path in cycle for name in path)],
@@ -558,7 +562,8 @@ def check_shared(evidence: Evidence) -> Iterator[Diagnostic]:
         callers = dict.fromkeys(call.module_path or call.name for call in calls)
         yield DiagnosticCode.REGION_MERGED.finding(
             f"{count(len(cases), 'partition')} of region {region!r} in a body that {len(calls)} calls share "
-            f"({listing(callers)}): torch traces a nested_compile_region once for all calls that are alike.",
+            f"({listing(callers)})",
+            ": torch traces a nested_compile_region once for all calls that are alike.",
             region=region,
             graph=part.graph,
             at=part.nodes,
@@ -591,7 +596,8 @@ def check_failed(evidence: Evidence) -> Iterator[Diagnostic]:
             fact = f"does not compile with {' and '.join(texts)}"
             remedy = (configure_action(region, {}, direction, unset=keys), ".")
         yield DiagnosticCode.REGION_FAILED.finding(
-            f"Region {region!r} {fact} and runs eagerly ({listing(part.id for part in parts)}): {error}",
+            f"Region {region!r} {fact} and runs eagerly ({listing(part.id for part in parts)})",
+            f": {error}",
             region=region,
             graph=parts[0].graph,
             at=failing or nodes,

@@ -39,7 +39,8 @@ def check_breaks(evidence: Evidence) -> Iterator[Diagnostic]:
         first = places[0][0]
         yield DiagnosticCode.REGION_LOST.finding(
             f"A graph break inside the block of region {region!r} makes the whole function around it run as plain "
-            f"Python{_place(first)}: {first.reason}",
+            f"Python{_after_comma(_place(first))}",
+            f": {first.reason}",
             region=region,
             where=[*(break_.own_line for break_, _ in places), *(block for _, block in places)],
             remedy=first.advice_in_block,
@@ -51,11 +52,12 @@ def check_breaks(evidence: Evidence) -> Iterator[Diagnostic]:
 def _graph_break(evidence: Evidence, breaks: Sequence[GraphBreak]) -> Diagnostic:
     """Return the ``graph-break`` diagnostic for the breaks in one line of the user's."""
     reasons = grouped((_place(break_), break_.reason.rstrip(".")) for break_ in breaks)
-    causes = "; ".join(f"{place.removeprefix(', ')}: {'; '.join(texts)}" for place, texts in reasons.items())
+    causes = (f"{place if number else ''}: {'; '.join(texts)}" for number, (place, texts) in enumerate(reasons.items()))
     advice = dict.fromkeys(text for break_ in breaks for text in (break_.advice, break_.torch_hint))
     stopped = "the graph here" if len(breaks) == 1 else f"the graph {len(breaks)} times in this line"
     return DiagnosticCode.GRAPH_BREAK.finding(
-        f"Dynamo stopped {stopped}{', ' if _place(breaks[0]) else ''}{causes}. {_graphs_sentence(evidence, breaks)}",
+        f"Dynamo stopped {stopped}{_after_comma(_place(breaks[0]))}",
+        f"{'; '.join(causes)}. {_graphs_sentence(evidence, breaks)}",
         where=[break_.own_line for break_ in breaks],
         remedy=" ".join(filter(None, advice)),
     )
@@ -63,7 +65,10 @@ def _graph_break(evidence: Evidence, breaks: Sequence[GraphBreak]) -> Diagnostic
 
 def _place(break_: GraphBreak) -> str:
     """Return where a break is besides the user's line: its module, and the line if it is in a library."""
-    place = break_.place if break_.in_library else break_.inside
+    return break_.place if break_.in_library else break_.inside
+
+
+def _after_comma(place: str) -> str:
     return f", {place}" if place else ""
 
 
@@ -173,7 +178,8 @@ def _backward_unmarked(evidence: Evidence, region: str, strays: list[UnclaimedOp
     )
     return DiagnosticCode.BACKWARD_UNMARKED.finding(
         f"{count(len(strays), 'op')} in the backward of region {region!r} {have} no forward op (a sum of gradients has "
-        f"none) and {run} eagerly, in no region: {listing(stray.node.name for stray in strays)}"
+        f"none) and {run} eagerly, in no region",
+        f": {listing(stray.node.name for stray in strays)}"
         f"{effect if between and most else ''}. "
         f"The reason: {'; '.join(dict.fromkeys(stray.reason for stray in strays))}.",
         region=region,
@@ -189,7 +195,8 @@ def _backward_unmarked(evidence: Evidence, region: str, strays: list[UnclaimedOp
 def _backward_only(evidence: Evidence, region: str, ops: list[tuple[Graph, Node]]) -> Diagnostic:
     return DiagnosticCode.BACKWARD_ONLY.finding(
         f"{count(len(ops), 'op')} of the backward carry the mark of region {region!r}, but their forward ops do not "
-        f"({listing(node.name for _, node in ops)}). The cause is a graph break in a function that the block calls. "
+        f"({listing(node.name for _, node in ops)})",
+        ". The cause is a graph break in a function that the block calls. "
         "A backward op goes where its forward op goes, so these run eagerly.",
         region=region,
         graph=ops[0][0].id,
@@ -209,7 +216,8 @@ def check_repaired(evidence: Evidence) -> Iterator[Diagnostic]:
     first = evidence.failed_ops[0]
     nodes = [evidence.nodes[op.graph][op.node] for op in evidence.failed_ops]
     yield DiagnosticCode.AOT_EAGER_FAILED.finding(
-        f"The captured graph does not run as torch made it: {first.node} ({first.target}, "
+        "The captured graph does not run as torch made it",
+        f": {first.node} ({first.target}, "
         f"{count(len(nodes), 'such op')}) raises '{first.error}' In the trace, its input has other strides than the "
         "kernel before it returns. Here the op gets a copy, so that regions and the rest run; the variant aot_eager is "
         "left out.",
@@ -230,7 +238,8 @@ def check_state(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield one ``state-kept`` for state that the first call changed and that is not restored."""
     if evidence.not_restored:
         yield DiagnosticCode.STATE_KEPT.finding(
-            "The first call changed state that later calls see: "
+            "The first call changed state that later calls see",
+            f": "
             f"{listing(evidence.not_restored, most=MOST_ATTRIBUTES)}. It was not restored, so a later "
             "call is traced and measured.",
             remedy="No change is needed if it is a cache; else assign it before rx.explore, or outside of the call.",
@@ -244,7 +253,8 @@ def check_guarded_state(evidence: Evidence) -> Iterator[Diagnostic]:
         line = re.search(r"([^/\\\s]+:\d+ in \S+)", place)  # Dynamo shortens the path
         yield DiagnosticCode.STATE_GUARDED.finding(
             f"Each call assigns {listing(evidence.reassigned, most=MOST_ATTRIBUTES)}, and a guard reads it "
-            f"({guard}{f', {line[1]}' if line else ''}): the next call is traced again. Benchmarks restore it before "
+            f"({guard}{f', {line[1]}' if line else ''})",
+            ": the next call is traced again. Benchmarks restore it before "
             "each call, so they measure a call that never comes twice in a program.",
             remedy="Assign it outside of the call, or keep it in a tensor: a buffer has no such guard.",
         )
@@ -257,7 +267,8 @@ def check_source(evidence: Evidence) -> Iterator[Diagnostic]:
     if functions:
         first_lines = tuple(reversed(functions.values()))
         yield DiagnosticCode.SOURCE_CHANGED.finding(
-            "The source was edited after it was loaded, and the old code runs: "
+            "The source was edited after it was loaded, and the old code runs",
+            f": "
             f"{listing(list(map(str, first_lines)), most=MOST_ATTRIBUTES)}. Line numbers are those of the old "
             "code; the text of its lines is no longer known.",
             where=first_lines[:MOST_ATTRIBUTES],

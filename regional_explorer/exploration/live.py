@@ -547,17 +547,17 @@ def _changed_region_diagnostics(live: Live) -> Iterator[Diagnostic]:
         old_ops = _op_counts(graphs, assign(graphs, live.program.plan), region.name)
         new_ops = _op_counts(live.capture.graphs, live.program.assignment, region.name)
         if new_ops and old_ops != new_ops:
-            message = (
-                f"Region {region.name!r} was marked by node names, which mean other ops since the call was traced "
-                f"again: {_listed_ops(new_ops)} instead of {_listed_ops(old_ops)}."
+            title = (
+                f"Region {region.name!r} was marked by node names, which mean other ops since the call was traced again"
             )
+            details = f": {_listed_ops(new_ops)} instead of {_listed_ops(old_ops)}."
             retraces = Action(ActionKind.RETRACE, needs="dynamic")
             remedy = (
                 "Look at the graph and mark the ops again; ",
                 retraces,
                 " with the earlier shapes brings the earlier ops back.",
             )
-            yield DiagnosticCode.PLAN_DIFFERS.finding(message, region=region.name, remedy=remedy, upstream="")
+            yield DiagnosticCode.PLAN_DIFFERS.finding(title, details, region=region.name, remedy=remedy, upstream="")
 
 
 def _op_counts(graphs: Sequence[Graph], assignment: Assignment, region: str) -> Counter[str]:

@@ -229,7 +229,7 @@ class Measurements:
                 start_toolchain(program, run.progress)
             compile_plan(program, run)
         except NoCompilerError as error:
-            results.diagnostics.append(DiagnosticCode.NO_COMPILER.finding(str(error)))
+            results.diagnostics.append(DiagnosticCode.NO_COMPILER.finding("Nothing was compiled", f": {error}"))
             return [name for name in names if name in (VariantName.EAGER, VariantName.AOT_EAGER)]
         return names
 

@@ -89,23 +89,25 @@ def region_time(region: str, parts: Sequence[PartitionCode], tried: Sequence[str
             for kind, figure in seconds.items()
         )
         bounds = _bounds_text(parts, whole.value)
-        text = f"Region {region!r} takes {with_interval(whole, duration)} in each call: {shares}.{bounds}"
+        title, details = (
+            f"Region {region!r} takes {with_interval(whole, duration)} in each call",
+            f": {shares}.{bounds}",
+        )
         remedy = _remedy(max(seconds, key=lambda kind: seconds[kind].value), region, parts)
     else:
         of_which = "" if len(problems) == len(parts) else f"{len(problems)} of {count(len(parts), 'piece')} of "
-        text = (
-            f"How long the kernels of {of_which}region {region!r} take is not known: {problems[0]}. "
-            f"In each call it runs {'; '.join(texts.values()) or 'no kernel'}."
-        )
+        title = f"How long the kernels of {of_which}region {region!r} take is not known"
+        details = f": {problems[0]}. In each call it runs {'; '.join(texts.values()) or 'no kernel'}."
         again = Action(ActionKind.DIAGNOSE, (region,)), " measures them again: press it once nothing else runs."
         remedy = again if all(part.times is not None and part.times.is_measurable for part in parts) else ""
     all_kernels, distinct = (sum(len(part.kernels) for part in found) for found in (parts, distinct_code(parts)))
     if distinct < all_kernels:
-        text += f" Equal partitions share their code, so lists of kernels have {distinct} of these {all_kernels}."
+        details += f" Equal partitions share their code, so lists of kernels have {distinct} of these {all_kernels}."
     refused = sum(len(part.code.refused) for part in parts)
     fusions = count(refused, "fusion") if refused else "no fusion"
     return DiagnosticCode.REGION_TIME.finding(
-        f"{text} Inductor refused {fusions} of loops that share data. Configs tried: {'; '.join(tried)}.",
+        title,
+        f"{details} Inductor refused {fusions} of loops that share data. Configs tried: {'; '.join(tried)}.",
         region=region,
         graph=parts[0].partition.graph,
         where=parts[0].source[:1],
@@ -206,7 +208,8 @@ def time_findings(region: str, parts: Sequence[PartitionCode]) -> Iterator[Diagn
     ):
         yield DiagnosticCode.LAUNCH_BOUND.finding(
             f"Region {region!r} spends {outside.value / whole.value:.0%} of its {with_interval(whole, duration)} "
-            f"outside its {count(len(kernels), 'kernel')}: allocating, checking and launching.",
+            f"outside its {count(len(kernels), 'kernel')}",
+            ": allocating, checking and launching.",
             region=region,
             graph=graph,
             where=where,
@@ -216,7 +219,7 @@ def time_findings(region: str, parts: Sequence[PartitionCode]) -> Iterator[Diagn
         needs = " and ".join(f"{duration(limits_s[bound])} {WORK[bound]}" for bound in BoundBy if limits_s[bound])
         yield DiagnosticCode.KERNEL_BOUND.finding(
             f"Of the {with_interval(whole, duration)} of region {region!r}, its kernels need at least {needs} "
-            f"({least_s / whole.value:.0%}), at the highest rates measured on this machine.",
+            f"({least_s / whole.value:.0%}), at the highest rates measured on this machine",
             region=region,
             graph=graph,
             where=where,
@@ -259,7 +262,8 @@ def recomputed_in_kernels(region: str, part: PartitionCode, after: ArtifactCode)
     names = ", ".join(linked.kernel.name for linked in kernels)
     return _finding(
         DiagnosticCode.OP_RECOMPUTED,
-        f"Region {region!r} computes {recomputed} per element in {names}: each reader of a value computes it again.",
+        f"Region {region!r} computes {recomputed} per element in {names}",
+        ": each reader of a value computes it again.",
         region,
         part,
         kernels,
@@ -286,8 +290,8 @@ def refused_fusions(
     more_pairs = f", and {count(len(pairs) - 1, 'more pair')} for such a reason" if len(pairs) > 1 else ""
     return _finding(
         DiagnosticCode.FUSION_REFUSED,
-        f"Region {region!r} runs {loops}, though they touch the same {size(refused.shared_bytes)}: "
-        f"Inductor refused to fuse them ({refused.reason}){more_pairs}.",
+        f"Region {region!r} runs {loops}, though they touch the same {size(refused.shared_bytes)}",
+        f": Inductor refused to fuse them ({refused.reason}){more_pairs}.",
         region,
         part,
         kernels,
@@ -295,10 +299,11 @@ def refused_fusions(
 
 
 def _finding(
-    code: DiagnosticCode, message: str, region: str, part: PartitionCode, kernels: Sequence[LinkedKernel]
+    code: DiagnosticCode, title: str, details: str, region: str, part: PartitionCode, kernels: Sequence[LinkedKernel]
 ) -> Diagnostic:
     return code.finding(
-        message,
+        title,
+        details,
         region=region,
         graph=part.partition.graph,
         at=dict.fromkeys(node.name for linked in kernels for node in linked.nodes),

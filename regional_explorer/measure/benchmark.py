@@ -32,7 +32,7 @@ from regional_explorer.measure.reference import (
     recheck_eager,
     rows_with_eager_random_numbers,
 )
-from regional_explorer.measure.rounds import RoundsResult, StopReason, variant_failed_diagnostic
+from regional_explorer.measure.rounds import Raised, RoundsResult, StopReason, variant_failed_diagnostic
 from regional_explorer.measure.timings import MeasureContext, conditions_of, measure_rounds, timings_of
 from regional_explorer.measure.turns import in_state_of_call
 from regional_explorer.measure.variants import TWIN_OF_FULL, Variants, compile_failed_diagnostic
@@ -237,8 +237,9 @@ def check_numerics(
             raise
         except Exception as error:  # noqa: BLE001 - the user's code may raise anything; the other variants go on
             ready.remove(name)
-            text = f"'{name}' raised {type(error).__name__} when its results were to be compared with eager's: "
-            results.diagnostics.append(variant_failed_diagnostic(name, f"{text}{(str(error).splitlines() or [''])[0]}"))
+            fact = f"'{name}' raised {type(error).__name__} when its results were to be compared with eager's"
+            raised = Raised(fact, (str(error).splitlines() or [""])[0])
+            results.diagnostics.append(variant_failed_diagnostic(name, raised))
             continue
         if verdict(rows) is NumericsVerdict.FAILED:
             rechecked = untimed(partial(recheck_eager, reference, partial(run_once, call)))

@@ -166,7 +166,10 @@ def _inputs_of(program: Program, kinds: Sequence[Sequence[Switch]], results: Ben
 def _kind_failed_diagnostic(switch: Switch, error: Exception) -> Diagnostic:
     why = str(error) if isinstance(error, MeasureError) else f"{type(error).__name__}: {error}".splitlines()[0]
     return DiagnosticCode.VARIANT_FAILED.finding(
-        f"Partition {switch.partition.name} alone: {why}", region=switch.piece.claim.region, graph=switch.piece.graph_id
+        f"Partition {switch.partition.name} raised alone",
+        f": {why}",
+        region=switch.piece.claim.region,
+        graph=switch.piece.graph_id,
     )
 
 
@@ -189,8 +192,8 @@ def _measure_dispatch(variants: Variants, budget_s: float, context: MeasureConte
         with in_state_of_call(variants, run) as turn:
             results.cut = run_rounds(calls, budget_s, baseline=AOT_EAGER, clock=context.clock, context=run, turn=turn)
     except MeasureError as error:
-        message = f"The cut graph with eager regions: {error}"
-        results.diagnostics.append(DiagnosticCode.VARIANT_FAILED.finding(message))
+        found = DiagnosticCode.VARIANT_FAILED.finding("The cut graph with eager regions was not measured", f": {error}")
+        results.diagnostics.append(found)
     else:
         results.add_noise(results.cut.noise)
         results.cut.stopped.raise_interrupt()

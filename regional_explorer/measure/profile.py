@@ -198,7 +198,7 @@ def profile(variants: Variants, budget_s: float, device: str, run: Run) -> Profi
             between=lambda: rates.measure([_copy_work(max([STEPS[0], *moved.values()]))], budget_s * BURST_SHARE),
         )
     if rounds.dropped:
-        raise MeasureError(" ".join(rounds.dropped.values()))
+        raise MeasureError(" ".join(map(str, rounds.dropped.values())))
     if STAMPED not in rounds.parts:
         rounds.stopped.raise_interrupt()
         if not run.cancelled() and steady.cancelled():

@@ -254,7 +254,8 @@ def _nondeterminism(rows: Sequence[Numerics]) -> Diagnostic:
     worst = next(row for row in rows if row.verdict == NumericsVerdict.FAILED)
     return DiagnosticCode.CALL_NONDETERMINISTIC.finding(
         f"Two calls in eager mode differ by more than rounding ({error_in_words(worst)}), "
-        "with the same arguments and random states: no variant can be checked, and every row is not comparable.",
+        "with the same arguments and random states",
+        ": no variant can be checked, and every row is not comparable.",
         remedy="Draw the call's random numbers from torch, NumPy or Python's random, or pass them as arguments; do not "
         "read the time in the call.",
     )

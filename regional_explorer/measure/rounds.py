@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property, partial
 from numbers import Real
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -131,12 +131,23 @@ def figure_of(values: Floats, noise: Noise) -> Figure:
     return median_figure(values, TOO_BUSY if noise.is_too_much else "")
 
 
-def variant_failed_diagnostic(variant: str, message: str) -> Diagnostic:
-    """Return the finding of a variant that raised; ``message`` begins with its name."""
+class Raised(NamedTuple):
+    """What a variant raised, and when: ``fact`` begins with its name."""
+
+    fact: str
+    error: str
+
+    def __str__(self) -> str:
+        """Return both."""
+        return f"{self.fact}: {self.error}"
+
+
+def variant_failed_diagnostic(variant: str, raised: Raised) -> Diagnostic:
+    """Return the finding of a variant that raised."""
     of_variant = {VariantName.REGIONAL: DiagnosticCode.PLAN_FAILED, VariantName.FULL: DiagnosticCode.FULL_FAILED}
     code = of_variant.get(VariantName(variant), DiagnosticCode.VARIANT_FAILED)
     remedy = "The other variants were measured; call this one by hand to see the full traceback."
-    return code.finding(f"Variant {message}", remedy=remedy)
+    return code.finding(f"Variant {raised.fact}", f": {raised.error}", remedy=remedy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +168,7 @@ class RoundsResult:
     budget_s: float
     samples: Mapping[str, Mapping[Phase, tuple[float, ...]]]
     control: Mapping[Phase, tuple[float, ...]]
-    dropped: Mapping[str, str]
+    dropped: Mapping[str, Raised]
     rounds: int
     calls_per_sample: int
     spent_s: float
@@ -215,7 +226,7 @@ class RoundsResult:
     @property
     def failures(self) -> list[Diagnostic]:
         """A diagnostic for each variant that raised."""
-        return [variant_failed_diagnostic(variant, text) for variant, text in self.dropped.items()]
+        return [variant_failed_diagnostic(variant, raised) for variant, raised in self.dropped.items()]
 
     def time(self, variant: str, phase: Phase) -> Figure:
         """Return the median time of a variant."""
@@ -378,7 +389,7 @@ def run_rounds(  # noqa: PLR0913 - options by keyword
     )
     stopped = run.go()
     if stopped is StopReason.FAILED and not run.history:
-        raise MeasureError("No variant could be measured. " + " ".join(run.dropped.values()))
+        raise MeasureError("No variant could be measured. " + " ".join(map(str, run.dropped.values())))
     return run.result(stopped)
 
 
@@ -403,7 +414,7 @@ class _RoundsRun:
     prune: Prune
     earlier: RoundsResult | None
     entries: dict[str, TimedCall] = field(default_factory=dict)
-    dropped: dict[str, str] = field(default_factory=dict)
+    dropped: dict[str, Raised] = field(default_factory=dict)
     pruned: list[str] = field(default_factory=list)
     history: list[dict[str, Mapping[Any, float]]] = field(default_factory=list)
     calls: int = 1
@@ -588,7 +599,9 @@ class _RoundsRun:
             self.entries = {name: call for name, call in self.entries.items() if call is not timed_call}
             moment = f"in round {len(self.history) + 1}" if self.history else "before the first round was complete"
             # Keep only the text: an exception holds its frames, and those hold tensors.
-            self.dropped[timed_call.name] = f"'{timed_call.name}' raised {type(error).__name__} {moment}: {error}"
+            self.dropped[timed_call.name] = Raised(
+                f"'{timed_call.name}' raised {type(error).__name__} {moment}", str(error)
+            )
             return None
 
     def _spent_s(self) -> float:

@@ -59,7 +59,8 @@ def trace_differs_diagnostic(
     records = {graph.id: graph.by_name for graph in capture.graphs}
     record = records.get(graph or "", {}).get(node or "")
     return DiagnosticCode.TRACE_DIFFERS.finding(
-        f"{_difference_text(reference, wrong)}{location}{cause}",
+        _difference_text(reference, wrong),
+        f".{location}{cause}",
         graph=graph,
         at=() if node is None else (node,),
         where=() if record is None or record.source is None else (record.source,),
@@ -76,7 +77,7 @@ _COMPARED = (
 def _difference_text(reference: Reference, wrong: Sequence[Numerics]) -> str:
     return (
         f"The captured graphs give other results than the call in eager mode ({error_in_words(wrong[0])}; "
-        f"{len(wrong)} of {len(reference.eager.outputs) + len(reference.eager.gradients)} tensors)."
+        f"{len(wrong)} of {len(reference.eager.outputs) + len(reference.eager.gradients)} tensors)"
     )
 
 
@@ -142,7 +143,8 @@ def _written_twice_diagnostic(
     subject = "The checkpoint" if len(checkpoints) == 1 else f"Each of {len(checkpoints)} checkpoints, the first"
     ops = listing(list(dict.fromkeys(node.target for node in writers)))
     return DiagnosticCode.TRACE_DIFFERS.finding(
-        f"{_difference_text(reference, wrong)} {subject}{at_line(op.source)}, runs {ops} again in eager's backward, "
+        _difference_text(reference, wrong),
+        f". {subject}{at_line(op.source)}, runs {ops} again in eager's backward, "
         f"which writes {tensors} a second time; the traced graphs write once.",
         graph=graph,
         at=[checkpoint.op for checkpoint in checkpoints if checkpoint.graph == graph],

@@ -232,14 +232,16 @@ class Variants:
 
 def compile_failed_diagnostic(name: VariantName, error: Exception) -> Diagnostic:
     """Return the diagnostic of a variant of ``BY_TORCH`` whose compile raised."""
-    raised = f"failed on this call: {type(error).__name__}: {torch_error_line(error)}"
+    raised = f": {type(error).__name__}: {torch_error_line(error)}"
     if name is VariantName.FULL:
         return DiagnosticCode.FULL_FAILED.finding(
-            f"Plain torch.compile {raised}",
+            "Plain torch.compile failed on this call",
+            raised,
             remedy="Call torch.compile(fn) with the same arguments to see the full error. "
             "The other variants are measured.",
         )
     return DiagnosticCode.UPSTREAM_FAILED.finding(
-        f"The variant {name} {raised}",
+        f"The variant {name} failed on this call",
+        raised,
         remedy="Run the plan with rx.compile instead. The other variants of the benchmark are not affected.",
     )

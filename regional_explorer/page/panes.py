@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from regional_explorer.errors import count, listing, sendable
-from regional_explorer.record.answer import title_of
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.graph import SourceLine, function_spans, is_cell, is_library
 from regional_explorer.record.grouping import grouped
@@ -223,7 +222,7 @@ def _remarks(session: Session) -> Mapping[tuple[str, int], list[Node]]:
         place: [
             node(
                 "div",
-                f"↳ {clean(title_of(one), LONG)}",
+                f"↳ {clean(one.title, LONG)}",
                 class_=f"rxs-remark rx-{TONES[one.severity]}",
                 title=clean(" ".join(filter(None, (one.message, one.remedy))), LONG_TEXT),
                 role="option",

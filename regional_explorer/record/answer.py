@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -281,7 +280,7 @@ def _findings(session: Session, step_s: Figure | None, most_s: float) -> tuple[l
 def _context(session: Session, step_s: Figure | None, most_s: float) -> tuple[str, ...]:
     """Return the titles of warnings and errors without an action."""
     severe = (diagnostic for diagnostic in session.diagnostics if diagnostic.severity is not Severity.INFO)
-    titles = (title_of(diagnostic) for diagnostic in severe if _finding(diagnostic, step_s, most_s) is None)
+    titles = (diagnostic.title for diagnostic in severe if _finding(diagnostic, step_s, most_s) is None)
     return tuple(dict.fromkeys(titles))
 
 
@@ -298,7 +297,7 @@ def _finding(diagnostic: Diagnostic, step_s: Figure | None, most_s: float) -> An
     if gain_s is not None and (min(interval_ends(gain_s)) <= 0.0 or gain_s.value > most_s):
         return None
     share = None if gain_s is None or step_s is None else _share(gain_s, step_s)
-    return AnswerFinding(diagnostic.code, title_of(diagnostic), edits[0], diagnostic.region, gain_s, share)
+    return AnswerFinding(diagnostic.code, diagnostic.title, edits[0], diagnostic.region, gain_s, share)
 
 
 def _share(gain_s: Figure, step_s: Figure) -> Figure:
@@ -307,11 +306,6 @@ def _share(gain_s: Figure, step_s: Figure) -> Figure:
         for seconds, whole in zip(interval_ends(gain_s), reversed(interval_ends(step_s)), strict=True)
     )
     return Figure(value, low, high)
-
-
-def title_of(diagnostic: Diagnostic) -> str:
-    """Return the first clause of a diagnostic's message."""
-    return re.split(r"[:;] |\.(?: |$)", diagnostic.message, maxsplit=1)[0]
 
 
 # ---------------------------------------------------------------------------------------------------------- what next

@@ -133,9 +133,10 @@ class DiagnosticCode(StrEnum):
     KERNEL_BOUND = "kernel-bound", Severity.INFO, "the same, without a warning."
     LAUNCH_BOUND = "launch-bound", Severity.INFO, "the same, without a warning."
 
-    def finding(
+    def finding(  # noqa: PLR0913 - one for each field of a diagnostic
         self,
-        message: str,
+        title: str,
+        details: str = ".",
         *,
         region: str | None = None,
         graph: str | None = None,
@@ -145,7 +146,7 @@ class DiagnosticCode(StrEnum):
         severity: Severity | None = None,
         upstream: str | None = None,
     ) -> Diagnostic:
-        """Return a finding with this code; ``message`` and ``remedy`` are sentences.
+        """Return a finding with this code; ``title`` is its first clause, ``details`` the rest of what it says.
 
         A remedy that has actions is a tuple of them and of the words around them. ``at`` are the nodes of ``graph``
         that it is about, or their names. ``where`` are its lines, or nodes that have lines, if these are not the nodes
@@ -157,7 +158,8 @@ class DiagnosticCode(StrEnum):
         lines = (place.source if isinstance(place, Node) else place for place in places)
         return Diagnostic(
             self,
-            message,
+            title,
+            details,
             severity or self.severity,
             region,
             graph,
@@ -172,8 +174,10 @@ class Diagnostic(Record, frozen=True):
     """One finding with a stable ``code``, such as ``region-split``."""
 
     code: DiagnosticCode
-    message: str
-    """What was found."""
+    title: str
+    """What was found, in a clause."""
+    details: str = "."
+    """What follows the title: how it ends, and further sentences."""
     severity: Severity = Severity.WARNING
     """How serious it is."""
     region: str | None = None
@@ -188,6 +192,11 @@ class Diagnostic(Record, frozen=True):
     """What upstream torch does in that case."""
     advice: Advice = ()
     """The remedy, in words and actions."""
+
+    @property
+    def message(self) -> str:
+        """What was found, in sentences."""
+        return f"{self.title}{self.details}"
 
     @property
     def actions(self) -> tuple[Action, ...]:

@@ -54,7 +54,7 @@ class ExplorationRecord(Record, frozen=True):
     modes: CallModes | None = None
     """The modes of the call."""
     slower: Mapping[str, str] = {}
-    """The variants that the plan is slower than, with the sentence's end: ``19 % slower than eager (18–21).``"""
+    """The variants that the plan is slower than, with how much: ``19 % slower than eager (18–21)``"""
     wrong: str = ""
     """How far off wrong results are, in words."""
 
@@ -127,14 +127,15 @@ def partition_differences(
         for direction in map(str, Direction):
             before, now = counts_before.get(direction, 0), counts_here.get(direction, 0)
             if direction in traced and before != now:
-                message = (
+                title = (
                     f"Region {region!r} gave {count(before, 'partition')} in the {direction} when the plan was saved, "
-                    f"and {now} here: the program, torch or the call has changed."
+                    f"and {now} here"
                 )
+                details = ": the program, torch or the call has changed."
                 remedy = (
                     "Look at the graph with rx.explore(fn, args, plan=path), and save the plan again if it is right."
                 )
-                diagnostics.append(DiagnosticCode.PLAN_DIFFERS.finding(message, region=region, remedy=remedy))
+                diagnostics.append(DiagnosticCode.PLAN_DIFFERS.finding(title, details, region=region, remedy=remedy))
     return diagnostics
 
 
@@ -149,17 +150,18 @@ def environment_difference(explored: ExplorationRecord, here: Environment) -> li
         return []
     return [
         DiagnosticCode.PLAN_DIFFERS.finding(
-            f"The plan was explored elsewhere: {'; '.join(changed)}. Its measurements may not hold here.",
+            "The plan was explored elsewhere",
+            f": {'; '.join(changed)}. Its measurements may not hold here.",
             remedy=("Measure the plan here with ", BENCHMARK, ", and save it again."),
             severity=Severity.INFO,
         )
     ]
 
 
-def plan_slower_diagnostic(message: str, against: str, remedy: str | Advice) -> Diagnostic:
+def plan_slower_diagnostic(title: str, details: str, against: str, remedy: str | Advice) -> Diagnostic:
     """Return a ``plan-slower``: a warning if slower than eager, an info if slower than ``torch.compile``."""
     severity = Severity.WARNING if against == VariantName.EAGER else Severity.INFO
-    return DiagnosticCode.PLAN_SLOWER.finding(message, severity=severity, remedy=remedy)
+    return DiagnosticCode.PLAN_SLOWER.finding(title, details, severity=severity, remedy=remedy)
 
 
 def slower_when_explored(explored: ExplorationRecord) -> list[Diagnostic]:
@@ -167,6 +169,7 @@ def slower_when_explored(explored: ExplorationRecord) -> list[Diagnostic]:
     return [
         plan_slower_diagnostic(
             f"When it was explored, the plan was {slower}",
+            ".",
             against,
             "Explore and measure the plan again: the diagnostics say what helps.",
         )
@@ -182,10 +185,11 @@ def wrong_when_explored(explored: ExplorationRecord) -> list[Diagnostic]:
     fact = (
         "the results of the plan were wrong" if failed else "it was unknown whether the results of the plan are right"
     )
-    details = f": {explored.wrong}" if explored.wrong else ""
+    details = f": {explored.wrong}." if explored.wrong else "."
     return [
         DiagnosticCode.VARIANT_WRONG.finding(
-            f"When it was explored, {fact}{details}.",
+            f"When it was explored, {fact}",
+            details,
             severity=None if failed else Severity.WARNING,
             remedy=(
                 "Measure it here with ",
@@ -218,7 +222,8 @@ def mode_differences(explored: ExplorationRecord, calls: Iterable[CallModes]) ->
             differences["with gradients, and a call here runs without"] = Severity.INFO
     return [
         DiagnosticCode.PLAN_DIFFERS.finding(
-            f"The plan was explored {text}: its numerics and its figures are of that call.",
+            f"The plan was explored {text}",
+            ": its numerics and its figures are of that call.",
             remedy="Explore the call as it runs here, and save that plan; each kind of call may have its own plan.",
             severity=severity,
         )

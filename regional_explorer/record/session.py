@@ -33,7 +33,7 @@ from regional_explorer.record.plan import Plan
 from regional_explorer.record.profile import Profile, TimeShares
 from regional_explorer.record.tuning import Suggestion, Tuning
 
-FORMAT = 7
+FORMAT = 8
 """Version of the JSON layout; files of another version are rejected with an error."""
 
 SHAPES: Mapping[str, bool | None] = {"automatic": None, "static": False, "dynamic": True}

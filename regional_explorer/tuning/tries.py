@@ -294,7 +294,7 @@ class Tries(Generic[P]):
     def drop_failed(self, titles: Sequence[str], result: RoundsResult) -> list[str]:
         """Drop and return the calls that raised in their rounds, or plans that did not run their own code."""
         troubles = {title: self._bench.trouble(self.ready[title]) for title in titles if title in self.ready}
-        whys = {title: result.dropped.get(title) or troubles.get(title, "") for title in titles}
+        whys = {title: str(result.dropped.get(title) or troubles.get(title, "")) for title in titles}
         failed = [title for title, why in whys.items() if why and title != EAGER]
         for title in failed:
             self._drop(title, Outcome.FAILED, whys[title])

@@ -282,12 +282,12 @@ def test_an_action_that_shows_a_table_returns_it() -> None:
     ("what", "error"),
     [
         (
-            DiagnosticCode.GRAPH_BREAK.finding("It stopped.", remedy="Move the line."),
+            DiagnosticCode.GRAPH_BREAK.finding("It stopped", remedy="Move the line."),
             "has no action to apply. Move the line.",
         ),
         (
             DiagnosticCode.REGION_TIME.finding(
-                "It takes long.", remedy=(disable_action("mlp"), " or ", unmark_action("mlp"))
+                "It takes long", remedy=(disable_action("mlp"), " or ", unmark_action("mlp"))
             ),
             r"ex\.apply\(finding\.actions\[1\]\) for ex\.unmark\('mlp'\)",
         ),

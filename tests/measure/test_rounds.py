@@ -47,6 +47,7 @@ from regional_explorer.measure.rounds import (
     COLD_MATTERS_S,
     FIRST_CALLS,
     NOT_ADDED,
+    Raised,
     RoundsResult,
     StopReason,
     check_budget,
@@ -329,7 +330,7 @@ def test_a_variant_that_raises_is_dropped_and_its_rounds_stay(
 ) -> None:
     failing = failing_call(RuntimeError("out of luck"), clock, after=WARMUP + 5)
     result = rounds(fake_call("eager", LONGER), TimedCall("full", failing))
-    assert result.dropped == {"full": "'full' raised RuntimeError in round 6: out of luck"}
+    assert result.dropped == {"full": Raised("'full' raised RuntimeError in round 6", "out of luck")}
     assert len(result.samples["eager"][FORWARD]) == result.rounds > 5
     ratios = result.ratios("full", FORWARD)
     assert ratios is not None
@@ -340,9 +341,8 @@ def test_failing_calls_are_dropped(rounds: Rounds, fake_call: MakeFakeCall) -> N
     for raises, runs in (("full", "eager"), ("eager", "full")):
         result = rounds(TimedCall(raises, failing_call(ValueError("bad shape"))), fake_call(runs, LONG))
         assert {name: set(phases[FORWARD]) for name, phases in result.samples.items()} == {runs: {LONG}}
-        assert result.dropped == {
-            raises: f"{raises!r} raised ValueError before the first round was complete: bad shape"
-        }
+        fact = f"{raises!r} raised ValueError before the first round was complete"
+        assert result.dropped == {raises: Raised(fact, "bad shape")}
         assert result.ratios("full", FORWARD) is None
     assert result.control_ratios(FORWARD) is None
     for calls, why in (

@@ -13,7 +13,7 @@ import pytest
 
 from regional_explorer.measure.clock import TimedCall, do_nothing
 from regional_explorer.measure.machine import Sentinel, Watch
-from regional_explorer.measure.rounds import Parts, RoundsResult, StopReason, run_rounds
+from regional_explorer.measure.rounds import Parts, Raised, RoundsResult, StopReason, run_rounds
 from regional_explorer.measure.timings import conditions_of, timings_of
 from regional_explorer.record import statistics
 from regional_explorer.record.benchmark import CONCLUSIONS, LEAST_SAMPLES, NumericsVerdict, Phase, Timing, Verdict
@@ -597,11 +597,11 @@ def test_run_on_a_busy_machine_has_no_intervals() -> None:
 
 
 def test_raising_variant_keeps_its_rounds() -> None:
-    text = "'full' raised RuntimeError in round 21: out of luck"
-    result = replace(result_of({"eager": [2.0] * 40, "full": [1.0] * 20}), dropped={"full": text})
+    raised = Raised("'full' raised RuntimeError in round 21", "out of luck")
+    result = replace(result_of({"eager": [2.0] * 40, "full": [1.0] * 20}), dropped={"full": raised})
     full = timing_of(result)
     assert (full.speedup, full.verdict, len(full.samples_s)) == (exactly(2.0), Verdict.FASTER, 20)
-    assert full.warnings == (f"stopped early: {text}",)
+    assert full.warnings == (f"stopped early: {raised}",)
     (diagnostic,) = result.failures
     assert (diagnostic.code, diagnostic.severity) == ("full-failed", Severity.ERROR)
-    assert text in diagnostic.message
+    assert str(raised) in diagnostic.message

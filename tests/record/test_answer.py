@@ -88,7 +88,7 @@ def finding(chance: RandomMachine, call_s: float) -> Diagnostic:
     code: DiagnosticCode = chance.one_of(*codes)
     does = replace(action, gain_s=figure, basis=basis, assumes=ALONE)
     remedy = chance.one_of((does, " helps."), ("Nothing.",))
-    return code.finding("Region 'mlp' is found to do something.", region="mlp", remedy=remedy)
+    return code.finding("Region 'mlp' is found to do something", region="mlp", remedy=remedy)
 
 
 def answers() -> list[tuple[Session, Answer]]:

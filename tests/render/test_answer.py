@@ -114,8 +114,8 @@ def test_variants_have_plain_names() -> None:
 
 
 def test_findings_with_actions_are_shown() -> None:
-    remark = Diagnostic(DiagnosticCode.REGION_WORTH, "Something is worth it.", Severity.INFO)
-    lost = Diagnostic(DiagnosticCode.REGION_LOST, "It is lost.", Severity.ERROR, advice=("Move the line.",))
+    remark = Diagnostic(DiagnosticCode.REGION_WORTH, "Something is worth it", severity=Severity.INFO)
+    lost = Diagnostic(DiagnosticCode.REGION_LOST, "It is lost", severity=Severity.ERROR, advice=("Move the line.",))
     text = answer_text(replace(sessions.measured(), diagnostics=(lost, remark, remark)))
     assert "1 error, 2 remarks: ex.diagnostics." in text
 

@@ -140,7 +140,7 @@ def test_chaotic_tensors_are_shown_before_tensors_that_cannot_be_compared() -> N
 
 
 def test_informational_tables_are_folded() -> None:
-    info = Diagnostic(DiagnosticCode.REGION_WORTH, "Something happened.", Severity.INFO)
+    info = Diagnostic(DiagnosticCode.REGION_WORTH, "Something happened", severity=Severity.INFO)
     severe = tuple(
         replace(info, severity=severity) for severity in (Severity.WARNING, Severity.ERROR) for _ in range(4)
     )

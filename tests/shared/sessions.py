@@ -308,13 +308,12 @@ def session_with_diagnostics() -> Session:
         diagnostics=(
             Diagnostic(
                 DiagnosticCode.REGION_SPLIT,
-                "Region 'mlp' is cut into two pieces.",
-                Severity.WARNING,
+                "Region 'mlp' is cut into two pieces",
                 where=(source(5),),
                 upstream="would merge all four instances.",
                 advice=("Mark the op between them too.",),
             ),
-            Diagnostic(DiagnosticCode.CONFIG_INERT, "max_autotune does nothing here.", Severity.INFO),
+            Diagnostic(DiagnosticCode.CONFIG_INERT, "max_autotune does nothing here", severity=Severity.INFO),
         ),
     )
 
@@ -349,7 +348,9 @@ def hostile_session(text: str) -> Session:
         artifacts={text: ArtifactRecord(ArtifactCompile(1.0, CacheResult.MISS, text), {text: text * 2})},
         variant_costs=(CompileCost(text, 1.0, text),),
         diagnostics=(
-            Diagnostic(DiagnosticCode.REGION_SPLIT, text, Severity.ERROR, name, text, (text,), (line,), text, (text,)),
+            Diagnostic(
+                DiagnosticCode.REGION_SPLIT, text, text, Severity.ERROR, name, text, (text,), (line,), text, (text,)
+            ),
         ),
     )
     found = Numerics(text, text, text, False, 1.0, 1.0, None, None, 0.5, NumericsVerdict.FAILED, text)

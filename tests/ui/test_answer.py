@@ -33,7 +33,7 @@ GUESSED = configure_action("act", {"max_fusion_size": 4})
 def panel_with_advice(panel: Panel, control: Control) -> Panel:
     """A panel with a finding whose gain was measured, and a guessed one."""
     found = tuple(
-        Diagnostic(DiagnosticCode.REGION_SLOWER, "It is slow: because.", Severity.WARNING, advice=(action,))
+        Diagnostic(DiagnosticCode.REGION_SLOWER, "It is slow", ": because.", Severity.WARNING, advice=(action,))
         for action in (MEASURED, GUESSED)
     )
     control.session = replace(control.session, diagnostics=found)

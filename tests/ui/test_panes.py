@@ -79,7 +79,9 @@ def test_show_selects_the_nodes_of_a_diagnostic_in_their_graph(panel: Panel, con
 
 def test_a_diagnostic_without_a_place_has_no_show_button(control: Control) -> None:
     message = "<b>bad</b> " + "x" * 500  # a text, which the page makes a text node
-    found = Diagnostic(DiagnosticCode.REGION_SPLIT, message, Severity.ERROR, upstream="nothing", advice=("do this",))
+    found = Diagnostic(
+        DiagnosticCode.REGION_SPLIT, message, severity=Severity.ERROR, upstream="nothing", advice=("do this",)
+    )
     _, heading, listed = why_pane(set_diagnostics(control, found))
     assert heading == ["h4", {}, "1 diagnostic"]
     for said in ("✗ error", message, "What to do: do this"):

@@ -353,7 +353,7 @@ def test_lines_are_sent_again_only_when_they_change(tmp_path: Path) -> None:
 def test_a_diagnostic_is_shown_below_its_line(tmp_path: Path) -> None:
     session = session_in_file(tmp_path / "model.py")
     (mul,) = (node for node in session.graphs[0].ops if node.name == "mul")
-    found = DiagnosticCode.REGION_SLOWER.finding("It is slower: much.", where=[mul], remedy="Leave it to eager.")
+    found = DiagnosticCode.REGION_SLOWER.finding("It is slower", ": much.", where=[mul], remedy="Leave it to eager.")
     functions = source_listing(session)
     lines = line_nodes(functions, session)
     rows = texts_in(source_pane(functions, lines, replace(session, diagnostics=(found,)))[0])
