@@ -26,7 +26,7 @@ from regional_explorer.record.partition import State
 from regional_explorer.record.session import Session
 from regional_explorer.record.speeds import Missing, Speed, plan_speed, speed_text
 from regional_explorer.record.statistics import CONFIDENCE
-from regional_explorer.style.formats import interval
+from regional_explorer.style.formats import between
 
 if TYPE_CHECKING:
     from regional_explorer.compiler.run import Run
@@ -180,12 +180,12 @@ class SpeedComparison(SpeedChange):
         if self.slowdown is None:
             return "\n".join([self.problem, *plans])
         change = self.slowdown.value - 1.0
-        between = interval(self.slowdown, lambda ratio: f"{ratio - 1.0:+.1%}")
+        shown = between(self.slowdown, lambda ratio: f"{ratio - 1.0:+.1%}")
         by = f"{abs(change):.1%}"
         differs = "as fast as A" if by == "0.0%" else f"{by} {'slower' if change > 0.0 else 'faster'}"
         line = (
             f"Speedup over eager: A {self.before:.3f}, B {self.after:.3f}. B is {differs} "
-            f"({CONFIDENCE:.0%} interval of the change in time: {between})."
+            f"({CONFIDENCE:.0%} interval of the change in time: {shown})."
         )
         return "\n".join([line, *plans])
 

@@ -27,7 +27,7 @@ from regional_explorer.record.statistics import CONFIDENCE
 from regional_explorer.record.tuning import EAGER
 from regional_explorer.style.css import PAGE, TONES, TRENDS, page_css, toned
 from regional_explorer.style.element import SHORT, Node, clean, node, style_sheet, to_html
-from regional_explorer.style.formats import NONE, duration, interval, times, with_interval
+from regional_explorer.style.formats import NONE, between, duration, interval, times, with_interval
 from regional_explorer.tables.table import TEXT_WIDTH
 
 MOST_NAMED = 3
@@ -429,7 +429,7 @@ def _bar_row(bar: Bar, longest_s: float, button: Node | None) -> Node:
         "tr",
         node("td", bar.word, title=f"of {bar.apart}" if bar.apart else None, class_="rx-quiet" if bar.apart else None),
         node("td", _bar_with_whiskers(bar, seconds, longest_s), aria_hidden="true") if seconds else node("td", button),
-        node("td", duration(seconds.value), title=interval(seconds, duration), class_="rx-figure")
+        node("td", duration(seconds.value), title=between(seconds, duration), class_="rx-figure")
         if seconds
         else node("td"),
         node("td", *_speed_nodes(bar), class_="rx-figure"),

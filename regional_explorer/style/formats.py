@@ -131,17 +131,22 @@ def times(ratio: float) -> str:
     return f"{ratio:.2f}×"
 
 
-def interval(figure: Figure, text: Callable[[float], str] = times) -> str:
-    """Return the bounds of a figure's CI, formatted by ``text``: ``1.21–1.27×``, ``12 µs to 13 µs``; empty if none."""
+def between(figure: Figure, text: Callable[[float], str] = times) -> str:
+    """Return the bounds of a figure's CI, formatted by ``text``: ``1.21–1.27``, ``12 µs to 13 µs``; empty if none."""
     if figure.bounds is None:
         return ""
-    low, high = map(text, figure.bounds)
-    return f"{low.removesuffix('×')}–{high}" if text is times else f"{low} to {high}"
+    low, high = figure.bounds
+    return f"{low:.2f}–{high:.2f}" if text is times else f"{text(low)} to {text(high)}"
+
+
+def interval(figure: Figure) -> str:
+    """Return the bounds of a ratio's CI as ``1.21–1.27×``; empty if none."""
+    return f"{between(figure)}×" if figure.bounds is not None else ""
 
 
 def interval_note(figure: Figure, text: Callable[[float], str] = times) -> str:
     """Return the note after a figure: the bounds of its CI, `` (1.21–1.27)``, or why it has none."""
-    note = interval(figure, text).removesuffix("×") or figure.why
+    note = between(figure, text) or figure.why
     return f" ({note})" if note else ""
 
 

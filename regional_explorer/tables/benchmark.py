@@ -34,6 +34,7 @@ from regional_explorer.style.formats import (
     NONE,
     Compared,
     against_trace,
+    between,
     duration,
     interval,
     is_withheld,
@@ -231,7 +232,7 @@ def reconciliation_table(session: Session) -> Table[ReconciliationRow]:
             *bound_columns(
                 *("low_us", "high_us"),
                 lambda row: row.seconds,
-                lambda row: (row.seconds.value and interval(row.seconds, duration if row.total else signed)) or NONE,
+                lambda row: (row.seconds.value and between(row.seconds, duration if row.total else signed)) or NONE,
             ),
             Column("note", lambda row: row.note, "what it is", tone="quiet"),
         ),

@@ -9,7 +9,7 @@ from regional_explorer.errors import count
 from regional_explorer.record.profile import Profile, ProfileKind, TimeShare, TimeShares
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import clean
-from regional_explorer.style.formats import NONE, duration, interval, percent, size
+from regional_explorer.style.formats import NONE, between, duration, percent, size
 from regional_explorer.tables.table import Column, Number, Table, bound_columns
 
 MOST_PROFILE_ROWS = 12
@@ -37,7 +37,7 @@ _COLUMNS: tuple[Column[TimeShare], ...] = (
     Column("by", lambda s: s.row.kind),
     Column("name", lambda s: s.row.name, text=lambda s: clean(s.row.name) + (f" × {s.times}" if s.times > 1 else "")),
     Number("eager_us", lambda s: s.row.seconds),
-    *bound_columns("low_us", "high_us", lambda s: s.row.seconds, lambda s: interval(s.row.seconds, duration) or NONE),
+    *bound_columns("low_us", "high_us", lambda s: s.row.seconds, lambda s: between(s.row.seconds, duration) or NONE),
     Number("share", lambda s: s.row.share, write=percent),
     Number("forward_us", lambda s: s.row.forward_s, write=lambda seconds: duration(seconds or None)),
     Number("backward_us", lambda s: s.row.backward_s, write=lambda seconds: duration(seconds or None)),

@@ -25,8 +25,8 @@ from regional_explorer.style.css import TONES, TRENDS, toned
 from regional_explorer.style.element import Node, clean, node
 from regional_explorer.style.formats import (
     NONE,
+    between,
     duration,
-    interval,
     is_withheld,
     percent,
     region_config_text,
@@ -233,8 +233,8 @@ def speedup_nodes(timing: RegionTiming) -> list[Node | str]:
     of_medians = timing.eager_s.value / (timing.compiled_s or timing.eager_s).value
     disagrees = disagreement(of_medians, timing.speedup)
     noisy = [toned("noisy", "warn", title=disagrees)] if disagrees else []
-    between = node("small", interval(timing.speedup).removesuffix("×"))
-    return [toned(speedup(timing), tone, TRENDS, title=title), between, *noisy]
+    bounds = node("small", between(timing.speedup))
+    return [toned(speedup(timing), tone, TRENDS, title=title), bounds, *noisy]
 
 
 def _gain_cell(gain_alone_s: float) -> Cell[RegionSummary]:

@@ -16,7 +16,7 @@ from regional_explorer.record.session import Session
 from regional_explorer.regions.edit import selection_text
 from regional_explorer.style.css import TONES
 from regional_explorer.style.element import LONG, SHORT, Node, clean, node
-from regional_explorer.style.formats import NONE, duration, interval, percent, size
+from regional_explorer.style.formats import NONE, between, duration, percent, size
 from regional_explorer.tables.profile import AROUND_THE_GRAPHS, profile_conditions
 from regional_explorer.tables.regions import regions_table
 from regional_explorer.tables.table import ABOUT, Cell, Column, Table, chip
@@ -234,7 +234,7 @@ def _share_row(share: TimeShare, number: int, plan: Plan, names: Collection[str]
     times = f" × {share.times}" if share.times > 1 else ""
     marked = any(share.selector in region.selectors for region in plan.regions)
     facts = [
-        f"CI {interval(row.seconds, duration)}" if row.seconds.bounds else row.seconds.why,
+        f"CI {between(row.seconds, duration)}" if row.seconds.bounds else row.seconds.why,
         f"forward {duration(row.forward_s)}, backward {duration(row.backward_s)}" if row.backward_s else "",
         count(row.ops, "op") if row.ops else "",
         f"moves {size(row.moved_bytes)}" if row.moved_bytes else "",

@@ -13,7 +13,7 @@ from regional_explorer.record.region_code import grouped_by_artifact, nodes_of_d
 from regional_explorer.record.regions import region_timings_of_whole_call
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import LONG_TEXT, SHORT, Node, clean, node
-from regional_explorer.style.formats import duration, interval, region_config_text
+from regional_explorer.style.formats import between, duration, region_config_text
 from regional_explorer.tables.code import TimedRow, kernel_times_table, kernels_table
 from regional_explorer.tables.plan import diagnostics_nodes
 from regional_explorer.tables.regions import speedup_nodes
@@ -108,7 +108,7 @@ def _kernel_row(row: TimedRow, longest_s: float) -> Node:
         "tr",
         node("td", clean(row.name or "", SHORT), place and node("small", place), title=title),
         node("td", bar, title=bound_text),
-        node("td", duration(seconds.value), class_="rx-figure", title=interval(seconds, duration) or None),
+        node("td", duration(seconds.value), class_="rx-figure", title=between(seconds, duration) or None),
     )
 
 
