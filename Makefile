@@ -35,7 +35,7 @@ NOTEBOOK := notebooks/quickstart.ipynb
 # Jupyter shall take the kernel of the virtual environment, whatever other kernels there are.
 OWN_KERNEL := env -u JUPYTER_PATH JUPYTER_PREFER_ENV_PATH=1
 
-.PHONY: help demo gallery lab docs test test-rest test-fast test-browser test-all coverage test-torch test-python dist bench lint clean \
+.PHONY: help campaign demo gallery lab docs test test-rest test-fast test-browser test-all coverage test-torch test-python dist bench lint clean \
 	cxx chromium
 
 help: ## list the targets
@@ -104,13 +104,17 @@ test-browser: $(STAMP) $(NODE_STAMP) cxx chromium ## the tests that drive a real
 coverage: $(STAMP) cxx ## branch coverage of the package by all tests but the slow and the browser's: half as long again
 	$(BIN)/python -m pytest -m "not slow and not browser" --ignore tests/browser $(PARALLEL) $(HANGING) --cov --cov-report=term:skip-covered $(PYTEST_ARGS)
 
-test-all: lint cxx chromium ## lint, then all tests
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+test-all: lint cxx chromium ## lint, then all tests, the campaigns too
+	$(BIN)/python -m pytest $(PYTEST_ARGS) $(OR_NONE)
+	$(MAKE) campaign
+
+campaign: $(STAMP) cxx ## random programs, models, libraries, upstream's own tests: hours; a part of it: PYTEST_ARGS="-k models"
+	$(BIN)/python -m pytest benchmarks/campaign $(PYTEST_ARGS) $(OR_NONE)
 
 # Deprecations of a torch newer than the pinned one are shown, but are no failure.
 test-torch: .venv-$(TORCH)/.stamp cxx ## all but the browser tests with another torch: make test-torch TORCH=2.15.0
-	.venv-$(TORCH)/bin/python -m pytest -m "not browser" -W default::DeprecationWarning -W default::FutureWarning \
-		$(PYTEST_ARGS)
+	for tests in tests benchmarks/campaign; do .venv-$(TORCH)/bin/python -m pytest $$tests -m "not browser" \
+		-W default::DeprecationWarning -W default::FutureWarning $(PYTEST_ARGS) $(OR_NONE); done
 
 .venv-$(TORCH)/.stamp: pyproject.toml constraints.txt
 	$(if $(PYTHON),,$(error no Python 3.11 or newer; name one: make PYTHON=/path/to/python))

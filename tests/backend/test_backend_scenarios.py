@@ -10,9 +10,9 @@ from torch import nn
 from torch.fx.traceback import annotate, annotate_fn
 
 import regional_explorer as rx
+from benchmarks.campaign.program import Programs, tensor
+from benchmarks.campaign.programs import PROGRAMS
 from regional_explorer.record.plan import CutRule
-from tests.campaign.program import Programs, tensor
-from tests.campaign.programs import PROGRAMS
 from tests.shared import programs
 from tests.shared.checks import only
 

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from torch import fx
 
 import regional_explorer as rx
+from benchmarks.campaign.programs import PROGRAMS
 from regional_explorer.compiler import upstream_marks
 from regional_explorer.record.plan import CutRule
-from tests.campaign.programs import PROGRAMS
 from tests.shared import programs
 from tests.shared.checks import assert_compiled_is_right, needs_region_ids
 

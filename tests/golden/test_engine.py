@@ -16,13 +16,13 @@ from syrupy.assertion import SnapshotAssertion
 from torch import fx
 from torch.fx.passes import regional_inductor
 
+from benchmarks.campaign.program import Program
+from benchmarks.campaign.programs_cutting import CUTTING
+from benchmarks.campaign.programs_higher import HIGHER
+from benchmarks.campaign.programs_state import STATE
+from benchmarks.campaign.programs_values import VALUES
 from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.record.plan import CutRule
-from tests.campaign.program import Program
-from tests.campaign.programs_cutting import CUTTING
-from tests.campaign.programs_higher import HIGHER
-from tests.campaign.programs_state import STATE
-from tests.campaign.programs_values import VALUES
 from tests.golden.snapshots import assert_matches_snapshot, program_text
 from tests.shared.checks import assert_eager_pieces_are_bitwise, needs_region_ids
 

@@ -1,4 +1,4 @@
-"""A pytest plugin that runs upstream's own tests against our cut: ``pytest -p tests.campaign.upstream_shim FILE``.
+"""A pytest plugin that runs upstream's own tests against our cut: ``pytest -p benchmarks.campaign.upstream_shim FILE``.
 
 Upstream's pass scoops the marked ops of a graph into submodules and then compiles those. Only the scooping is replaced
 here: our cut makes the submodules, upstream's compiler and serialization take them, and upstream's tests judge. Where a

@@ -12,7 +12,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.traceback import annotate, preserve_node_meta
 
-from tests.campaign import upstream_shim
+from benchmarks.campaign import upstream_shim
 from tests.shared.checks import needs_region_ids
 
 pytestmark = pytest.mark.slow
@@ -68,7 +68,16 @@ def test_upstreams_tests_pass():
     files = [tests / "dynamo" / "test_regional_inductor.py", *annotating]
     found = subprocess.run(
         [
-            *(sys.executable, "-m", "pytest", "-q", "-p", "tests.campaign.upstream_shim", "-p", "no:cacheprovider"),
+            *(
+                sys.executable,
+                "-m",
+                "pytest",
+                "-q",
+                "-p",
+                "benchmarks.campaign.upstream_shim",
+                "-p",
+                "no:cacheprovider",
+            ),
             *("-c", os.devnull, "--rootdir", str(tests), "--import-mode=importlib"),
             *("-k", "Regional or annotate", *map(str, files)),
         ],

@@ -12,8 +12,8 @@ from collections import Counter
 import pytest
 
 import regional_explorer as rx
+from benchmarks.campaign.libraries import CASES, silence_libraries
 from regional_explorer.record.graph import GraphKind
-from tests.campaign.libraries import CASES, silence_libraries
 
 pytestmark = [pytest.mark.slow, pytest.mark.compiles]
 

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import regional_explorer as rx
-from tests.campaign.program import Programs, tensor
+from benchmarks.campaign.program import Programs, tensor
 
 STATE = Programs()
 

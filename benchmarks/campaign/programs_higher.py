@@ -10,7 +10,7 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 import regional_explorer as rx
-from tests.campaign.program import Programs, tensor
+from benchmarks.campaign.program import Programs, tensor
 
 HIGHER = Programs()
 

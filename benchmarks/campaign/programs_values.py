@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import regional_explorer as rx
-from tests.campaign.program import Programs, tensor
+from benchmarks.campaign.program import Programs, tensor
 from tests.shared.programs import break_between_regions
 
 VALUES = Programs()
