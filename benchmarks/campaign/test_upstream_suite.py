@@ -45,7 +45,7 @@ def test_our_cut_has_the_shape_of_upstreams():
 
 def test_a_graph_with_inspected_annotations_is_cut_and_compared(monkeypatch):
     gm = marked_graph()
-    assert "'inductor_region': 'r'" in upstream_shim.looked_at(gm)
+    assert "'inductor_region': 'r'" in upstream_shim.check_cut_and_get_metadata(gm)
 
     def wrong(marked):
         cut = marked_graph()
@@ -56,7 +56,7 @@ def test_a_graph_with_inspected_annotations_is_cut_and_compared(monkeypatch):
 
     monkeypatch.setattr(upstream_shim, "_cut", wrong)
     with pytest.raises(AssertionError):
-        upstream_shim.looked_at(gm)
+        upstream_shim.check_cut_and_get_metadata(gm)
 
 
 @pytest.mark.compiles
@@ -68,16 +68,7 @@ def test_upstreams_tests_pass():
     files = [tests / "dynamo" / "test_regional_inductor.py", *annotating]
     found = subprocess.run(
         [
-            *(
-                sys.executable,
-                "-m",
-                "pytest",
-                "-q",
-                "-p",
-                "benchmarks.campaign.upstream_shim",
-                "-p",
-                "no:cacheprovider",
-            ),
+            *(sys.executable, "-m", "pytest", "-q", "-p", upstream_shim.__name__, "-p", "no:cacheprovider"),
             *("-c", os.devnull, "--rootdir", str(tests), "--import-mode=importlib"),
             *("-k", "Regional or annotate", *map(str, files)),
         ],

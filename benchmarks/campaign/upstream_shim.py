@@ -112,7 +112,7 @@ def _replace_by_submodules(gm: fx.GraphModule) -> None:
         name, fed = f"{PREFIX}_{number}", node.args[0]
         gm.add_submodule(name, piece.gm)
         with gm.graph.inserting_before(node):
-            called = gm.graph.call_module(name, fed.args)
+            called = gm.graph.call_module(name, tuple(fed.args[0]))
         for taken in node.users:
             taken.target = operator.getitem
         node.replace_all_uses_with(called)
