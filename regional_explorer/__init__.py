@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from regional_explorer.backend.compile import compile as compile  # noqa: A004 - as torch.compile is called
     from regional_explorer.backend.compile import status as status
     from regional_explorer.compiler.run import Run as Run
+    from regional_explorer.compiler.treatment import Pass as Pass
     from regional_explorer.exploration.exploration import Exploration as Exploration
     from regional_explorer.exploration.exploration import explore as explore
     from regional_explorer.exploration.results import SavedSession as SavedSession
@@ -42,6 +43,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "DEFAULT": "record.plan",
     "Exploration": "exploration.exploration",
+    "Pass": "compiler.treatment",
     "Plan": "record.plan",
     "Region": "record.plan",
     "Run": "compiler.run",

@@ -25,7 +25,7 @@ from regional_explorer.capture.trace import TracedGraphs
 from regional_explorer.compiler.artifact import Artifact, ArtifactStore
 from regional_explorer.compiler.artifact_folder import folder_at
 from regional_explorer.compiler.compilation import compile_stale
-from regional_explorer.compiler.partition_records import environment_of, evidence_of, partitions
+from regional_explorer.compiler.partition_records import environment_of, evidence_of, failed_passes, partitions
 from regional_explorer.compiler.program import CutProgram, LiveCut, recompile_limit_diagnostic, stacklevel_of_caller
 from regional_explorer.compiler.region_config import check_plan, source_plan, without_unknown_configs
 from regional_explorer.compiler.switch import Switch
@@ -233,11 +233,14 @@ class PlannedProgram(CutProgram):
             self.report(self.store.folder.findings.pop(0))
 
     def _report_failures(self, switches: Sequence[Switch]) -> None:
-        keys = self.keys()
-        if not any(switch.failure or keys.get(switch) in self.store.failures for switch in switches):
+        keys, failures = self.keys(), {*self.store.failures, *self.store.without_a_pass}
+        if not any(switch.failure or keys.get(switch) in failures for switch in switches):
             return
         graphs = {switch.piece.graph_id for switch in switches}
-        failed = [record for record in partitions(self) if record.error is not None and record.graph in graphs]
+        records = [record for record in partitions(self) if record.graph in graphs]
+        for diagnostic in failed_passes(self, records):
+            self.report(diagnostic)
+        failed = [record for record in records if record.error is not None]
         if any(record.error == NO_COMPILER for record in failed):
             title = "Partitions without an artifact run eagerly"
             self.report(DiagnosticCode.NO_COMPILER.finding(title, f": {NO_COMPILER}"))

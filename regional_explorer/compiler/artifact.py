@@ -20,9 +20,11 @@ from torch import fx
 
 from regional_explorer.compiler.artifact_folder import ArtifactFolder, DamagedError, library_path
 from regional_explorer.compiler.fingerprint import TOKEN, Layout, size_at
+from regional_explorer.compiler.treatment import function_of
 from regional_explorer.compiler.workpiece import WantedArtifact
 from regional_explorer.errors import CompileEnvironmentError, NoCompilerError, RegionCompileError
-from regional_explorer.record.artifact import ArtifactCompile, CacheResult, KeyChange, code_hash
+from regional_explorer.record.artifact import ArtifactCompile, CacheResult, KeyChange, PassRun, code_hash
+from regional_explorer.torch_api.backends import compile_by
 from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.graphs import (
     BoxedCall,
@@ -46,9 +48,10 @@ class Artifact:
     ``call`` takes one argument list, which it empties. ``dynamic`` says whether sizes may differ from call to call.
     ``config`` is the value of every requested key as read inside the compile. ``guard`` takes the call's arguments and
     returns whether the code may be used for them; None if it always may. ``made`` is the one compile that made it, or
-    its loading from an artifact folder. ``pack`` serializes it for such a folder; None if it comes from one. ``build``
+    its loading from an artifact folder. ``pack`` serializes it for such a folder; None if it comes from one,
+    or from another backend than Inductor. ``build``
     is the command that compiled the code. For an artifact from a folder the command is unknown, and ``build`` is the
-    key. ``constants`` are the frozen weights of the code.
+    key. ``constants`` are the frozen weights of the code, ``passes`` what the passes of its region did with the piece.
     """
 
     key: str
@@ -61,6 +64,7 @@ class Artifact:
     pack: Callable[[], PackedCode] | None = None
     build: str = ""
     constants: Constants | None = None
+    passes: tuple[PassRun, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -105,6 +109,7 @@ class StartedCompile(NamedTuple):
     wanted: WantedArtifact
     compiled: CompileOutput
     sizes: Sizes
+    passes: tuple[PassRun, ...]
     content: CompileContent | None
 
 
@@ -129,9 +134,15 @@ class ArtifactStore:
     run_inductor: Callable[..., CompileOutput] = start_compile
     known: KnownCompiles | None = None
 
+    @property
+    def without_a_pass(self) -> list[str]:
+        """The keys of artifacts that were compiled without a pass that failed."""
+        passes = ((key, run) for key, artifact in self.artifacts.items() for run in artifact.passes)
+        return [key for key, run in passes if run.problem]
+
     def load(self, wanted: WantedArtifact) -> Artifact | None:
         """Return the artifact of the folder that fits; None without one."""
-        if self.folder is None:
+        if self.folder is None or wanted.treatment.backend is not None:
             return None
 
         def unpack(packed: PackedCode) -> Artifact:
@@ -152,9 +163,9 @@ class ArtifactStore:
             workpiece, mode = wanted.workpiece, fake_mode_with_symbols()
             sizes = Sizes.unpacked(packed.sizes, workpiece.inputs)
             libraries = {name: library_path(content) for name, content in packed.libraries.items()}
-            gm, fakes, _ = workpiece.canonical(mode)
+            gm, fakes, _, passes, _ = wanted.treated(mode)
             loaded = load_compiled(gm, fakes, mode, wanted.config, workpiece.piece.prepared, packed.code, libraries)
-            return _assembled_artifact(wanted, loaded, sizes)
+            return _assembled_artifact(wanted, loaded, sizes, passes)
 
     def code_hash(self, key: str) -> str | None:
         """Return the hash of the code with this key, compiled or only generated; None if it is not known."""
@@ -168,7 +179,7 @@ class ArtifactStore:
         self.hashes[wanted.key] = ""
         with compile_lock(), self.generated.collecting(), contextlib.suppress(RegionCompileError):
             mode = fake_mode_with_symbols()
-            gm, fakes, _ = wanted.workpiece.canonical(mode)
+            gm, fakes, *_ = wanted.treated(mode)
             code = write_code(gm, fakes, mode, wanted.config, wanted.workpiece.piece.prepared)
             self.hashes[wanted.key] = code_hash(code, build_command(code, wanted.config))
 
@@ -187,18 +198,22 @@ class ArtifactStore:
 
     def start(self, wanted: WantedArtifact) -> StartedCompile:
         """Lower a piece and start the builds of its kernels."""
-        if self.folder is not None:
+        backend = wanted.treatment.backend
+        if self.folder is not None and backend is None:
             self.folder.add_missing_finding(wanted.label())
         self.compiles += 1
         with self._keeping_failure(wanted.key), compile_lock(), self.generated.collecting():
             mode = fake_mode_with_symbols()
-            gm, fakes, symbols = wanted.workpiece.canonical(mode)
+            gm, fakes, symbols, passes, _ = wanted.treated(mode)
             content = None
-            if self.known is not None:
+            if self.known is not None and backend is None:
                 content = CompileContent.of(gm, fakes, wanted.config, Settings.now())
-            compiled = self.run_inductor(gm, fakes, mode, wanted.config, wanted.workpiece.piece.prepared)
+            if backend is None:
+                compiled = self.run_inductor(gm, fakes, mode, wanted.config, wanted.workpiece.piece.prepared)
+            else:
+                compiled = compile_by(backend.name, function_of(backend), gm, fakes, mode, wanted.config)
             sizes = Sizes([place for _, place in symbols], guard_check(mode, [size for size, _ in symbols]))
-            return StartedCompile(wanted, compiled, sizes, content)
+            return StartedCompile(wanted, compiled, sizes, passes, content)
 
     def finish(self, started: StartedCompile) -> Artifact:
         """Wait for the builds of a compile, and keep its artifact."""
@@ -212,12 +227,15 @@ class ArtifactStore:
             made = compiled.made
             if self.known is not None and started.content is not None:
                 made = self.known.compare_and_remember(wanted.key, made, started.content)
-            artifact = dataclasses.replace(_assembled_artifact(wanted, compiled, sizes), made=made, pack=pack)
+            assembled = _assembled_artifact(wanted, compiled, sizes, started.passes)
+            artifact = dataclasses.replace(
+                assembled, made=made, pack=pack if wanted.treatment.backend is None else None
+            )
         self.failures.pop(wanted.key, None)
         self.retried.discard(wanted.key)
         self.artifacts[wanted.key] = artifact
         self.hashes.pop(wanted.key, None)  # tuning may have chosen other code than the last time
-        if self.folder is not None:
+        if self.folder is not None and artifact.pack is not None:
             with compile_lock(), self.generated.collecting():
                 self.folder.save(wanted.label(), pack)
         return artifact
@@ -247,7 +265,9 @@ def failure_text(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".partition("\n\n")[0]
 
 
-def _assembled_artifact(wanted: WantedArtifact, compiled: CompileOutput, sizes: Sizes) -> Artifact:
+def _assembled_artifact(
+    wanted: WantedArtifact, compiled: CompileOutput, sizes: Sizes, passes: tuple[PassRun, ...]
+) -> Artifact:
     places = [(argument, place) for argument, place in sizes.places if place >= 0]
     call = _with_sizes(compiled.call, places) if places else compiled.call
     tokens = [index for index, layout in enumerate(wanted.workpiece.inputs) if layout == TOKEN]
@@ -261,6 +281,7 @@ def _assembled_artifact(wanted: WantedArtifact, compiled: CompileOutput, sizes: 
         dynamic=bool(sizes.places),
         build=compiled.build,
         constants=compiled.constants,
+        passes=passes,
     )
 
 

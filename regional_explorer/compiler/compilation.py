@@ -229,7 +229,8 @@ def _find_failing_keys(program: Program, run: Run) -> None:
         config, workpiece = program.config_for(switch), switch.known_workpiece
 
         def compiles(names: Sequence[str]) -> bool:
-            wanted = workpiece.wanted({name: config[name] for name in names}, settings)  # noqa: B023 - called in this round
+            smaller = {name: config[name] for name in names}  # noqa: B023 - called in this round
+            wanted = program.wanted_under(switch, smaller, settings)  # noqa: B023
             if wanted.key not in (store.artifacts | store.failures) and not run.cancelled():
                 run.progress(f"finding the key by which {switch.partition.name} fails", 1.0)  # noqa: B023
                 program.tried_configs.setdefault(workpiece.fingerprint, {})[wanted.key] = wanted.config  # noqa: B023
@@ -250,7 +251,7 @@ def _find_inert_keys(program: Program, run: Run) -> None:
         config, own = program.config_for(switch), store.code_hash(key)
         for left_out in [tuple(config), *((name,) for name in config if len(config) > 1)] if config and own else ():
             smaller = {name: value for name, value in config.items() if name not in left_out}
-            wanted = switch.known_workpiece.wanted(smaller, settings)
+            wanted = program.wanted_under(switch, smaller, settings)
             if store.code_hash(wanted.key) is None and not run.cancelled():
                 run.progress(f"comparing the code of {switch.partition.name} without {', '.join(left_out)}", 1.0)
                 program.tried_configs.setdefault(wanted.workpiece.fingerprint, {})[wanted.key] = smaller

@@ -63,7 +63,7 @@ def _smaller_configs(program: CutProgram, switch: Switch, settings: str) -> Iter
     """Yield the key of each smaller config that the partition was tried under, and the config keys that it lacks."""
     config, workpiece = program.config_for(switch), switch.known_workpiece
     for key, other in list(program.tried_configs.get(workpiece.fingerprint, {}).items()):
-        if other.items() < config.items() and key == workpiece.wanted(other, settings).key:
+        if other.items() < config.items() and key == program.wanted_under(switch, other, settings).key:
             yield key, tuple(name for name in config if name not in other)
 
 
@@ -83,7 +83,8 @@ def _failing_keys(program: CutProgram, switch: Switch, settings: str) -> tuple[s
 def artifact_records(program: CutProgram, records: Iterable[Partition]) -> dict[str, ArtifactRecord]:
     """Return the artifacts that the partitions of ``records`` run, by key."""
     artifacts, keys = program.store.artifacts, dict.fromkeys(part.artifact for part in records)
-    return {key: ArtifactRecord(artifacts[key].made, artifacts[key].config) for key in keys if key in artifacts}
+    found = {key: artifacts[key] for key in keys if key in artifacts}
+    return {key: ArtifactRecord(made.made, made.config, passes=made.passes) for key, made in found.items()}
 
 
 def _partition_state(region: Region, artifact: Artifact | None, problem: str | None) -> State:
@@ -134,7 +135,25 @@ def diagnostics(program: CutProgram, records: Sequence[Partition], device_type: 
     """Return the diagnostics of cutting and of compiling."""
     evidence = replace(evidence_of(program, records), cyclic=tuple(program.cyclic))
     found = program.checked.of(evidence, lambda: [*check(evidence), *_unfrozen_diagnostics(program)])
-    return [*found, *inert_config_diagnostics(program, records, device_type)]
+    return [*found, *failed_passes(program, records), *inert_config_diagnostics(program, records, device_type)]
+
+
+def failed_passes(program: CutProgram, records: Iterable[Partition]) -> Iterator[Diagnostic]:
+    """Yield one ``pass-failed`` per region and pass whose result was not used, and why."""
+    parts = [(part, made) for part in records if (made := program.store.artifacts.get(part.artifact or ""))]
+    left_out = grouped(
+        ((part.region, run.name, run.problem), part) for part, made in parts for run in made.passes if run.problem
+    )
+    for (region, name, problem), of_pass in left_out.items():
+        first = of_pass[0]
+        nodes = evidence_of(program).nodes[first.graph]
+        yield DiagnosticCode.PASS_FAILED.finding(
+            f"Region {region!r} is compiled without pass {name!r} ({listing(part.id for part in of_pass)}): {problem}.",
+            region=region,
+            graph=first.graph,
+            at=[nodes[node] for node in first.nodes],
+            remedy="Mend the pass, or leave it out.",
+        )
 
 
 def _unfrozen_diagnostics(program: CutProgram) -> Iterator[Diagnostic]:

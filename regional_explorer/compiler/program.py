@@ -26,7 +26,7 @@ from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Seve
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.grouping import Kept, grouped
 from regional_explorer.record.partition import Partition, State
-from regional_explorer.record.plan import Direction, Plan, Selector, config_of
+from regional_explorer.record.plan import Direction, Plan, Selector, Treatment, config_of
 from regional_explorer.regions.cut import CutGraph, PartitionNumbering, Piece, PieceContent, built, cut_graph, pieces_of
 from regional_explorer.regions.instances import Instance
 from regional_explorer.regions.select import Assignment, assign
@@ -264,12 +264,17 @@ class CutProgram:
         """Return the key of the artifact that a partition needs under ``settings``; None if it needs no artifact."""
         if switch.workpiece is None or not self.plan[switch.piece.claim.region].enabled:
             return None
-        return switch.workpiece.wanted(self.config_for(switch), settings).key
+        return self.wanted_under(switch, self.config_for(switch), settings).key
 
     def config_for(self, switch: Switch) -> dict[str, Any]:
         """Return the config that the plan requests for a partition."""
         piece = switch.piece
         return config_of(self.plan[piece.claim.region], Direction.of_graph(piece.graph_id))
+
+    def treatment_for(self, switch: Switch) -> Treatment:
+        """Return the treatment that the plan requests for a partition."""
+        treatment = self.plan[switch.piece.claim.region].treatment
+        return treatment.of(Direction.of_graph(switch.piece.graph_id)) if treatment.passes else treatment
 
     def apply_artifacts(self) -> None:
         """Switch every partition to its artifact under the plan if the artifact exists, else to eager code."""
@@ -290,7 +295,11 @@ class CutProgram:
 
     def wanted(self, key: str, switch: Switch) -> WantedArtifact:
         """Return the ingredients of the artifact that a partition needs under the plan; its key is ``key``."""
-        return WantedArtifact(key, switch.known_workpiece, self.config_for(switch))
+        return WantedArtifact(key, switch.known_workpiece, self.config_for(switch), self.treatment_for(switch))
+
+    def wanted_under(self, switch: Switch, config: Mapping[str, Any], settings: str) -> WantedArtifact:
+        """Return the ingredients of the artifact of a partition under another config than that of the plan."""
+        return switch.known_workpiece.wanted(config, settings, self.treatment_for(switch))
 
     def stale(self, *, everything: bool = False) -> dict[str, Switch]:
         """Return, by key, the first switch that needs each artifact still to compile.
@@ -582,9 +591,8 @@ class Program(CutProgram):
 
     def twin(self, switch: Switch, config: Mapping[str, Any]) -> Artifact:
         """Return the artifact of a partition under its region's config with ``config`` on top; compile it if needed."""
-        return self.store.artifact(
-            switch.known_workpiece.wanted({**self.config_for(switch), **config}, settings_text())
-        )
+        merged = {**self.config_for(switch), **config}
+        return self.store.artifact(self.wanted_under(switch, merged, settings_text()))
 
     def revision(self) -> tuple[Any, ...]:
         """Return a value that changes whenever a new record of this program would differ."""

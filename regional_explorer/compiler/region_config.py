@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from regional_explorer.compiler.treatment import function_of, with_functions
 from regional_explorer.diagnostics.configs import global_config_diagnostic
 from regional_explorer.errors import (
     InvalidConfigKeyError,
@@ -26,7 +27,7 @@ from regional_explorer.record import LARGEST_INTEGER
 from regional_explorer.record.action import configure_action
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.graph import Graph
-from regional_explorer.record.plan import DEFAULT, Direction, Plan, Region, config_of, with_config
+from regional_explorer.record.plan import DEFAULT, INDUCTOR, Direction, Plan, Region, config_of, with_config
 from regional_explorer.regions.select import source_regions
 from regional_explorer.torch_api.torch_config import ConfigEntry, config_comments, config_entries
 
@@ -277,7 +278,7 @@ def _refusal_reason(entry: ConfigEntry) -> str | None:
     if "cache" in entry.key and not entry.key.startswith(("cuda.", "triton.")):
         return "it steers Inductor's caches, which all regions share"
     if "Callable" in str(entry.value_type) or "custom_graph_pass" in str(entry.value_type):
-        return "it holds a Python function, which a plan cannot carry"
+        return "it holds a Python function; ex.configure takes passes of a region as passes=[…]"
     return None
 
 
@@ -389,7 +390,7 @@ def checked_direction(direction: Direction | str | None) -> Direction | None:
 
 
 def check_plan(plan: Plan) -> None:
-    """Raise what ``configured`` raises for any config of a plan; PlanError if it is not a plan."""
+    """Raise what ``configured`` raises for any config of a plan; PlanError if it is no plan or has lost a function."""
     if not isinstance(plan, Plan):
         raise PlanError(
             f"A plan is an rx.Plan, such as ex.plan or ex.draft().plan; got {shown_value(plan)}. "
@@ -399,14 +400,21 @@ def check_plan(plan: Plan) -> None:
         for _, config in region.configs:
             for key, value in config.items():
                 check_value(key, value)
+        for function in region.treatment.functions:
+            function_of(function)
 
 
 def without_unknown_configs(plan: Plan) -> tuple[Plan, list[Diagnostic]]:
-    """Return the plan without the configs that the running torch does not accept, and a diagnostic for each of them.
+    """Return a saved plan without the configs that this torch does not accept, and a diagnostic for each of them.
 
-    A saved plan may come from another torch.
+    A saved plan may come from another torch. Its passes and backends are those that have their names here.
+
+    Raises:
+        PlanError: a pass or a backend is not here.
     """
     diagnostics = []
+    if any(region.treatment is not INDUCTOR for region in plan.regions):
+        plan = with_functions(plan)
 
     def refuse(region: Region, direction: Direction | None, key: str, error: RegionalExplorerError) -> None:
         name = region.name

@@ -43,11 +43,17 @@ class SentPiece:
 
     @classmethod
     def of(cls, wanted: WantedArtifact) -> tuple[SentPiece, fx.GraphModule]:
-        """Return the piece of an artifact in the form that is sent, and its canonical graph."""
-        piece = wanted.workpiece.piece
+        """Return the piece of an artifact in the form that is sent, and its canonical graph before any pass.
+
+        Raises:
+            ShipmentError: another backend than Inductor compiles it, or it cannot be written.
+        """
+        piece, backend = wanted.workpiece.piece, wanted.treatment.backend
+        if backend is not None:
+            raise ShipmentError(f"it is compiled by the backend {backend.name!r}, which may be of this process alone")
         with compile_lock():
-            gm, fakes, _ = wanted.workpiece.canonical(fake_mode_with_symbols())
-            return cls(dump_piece(gm, fakes), wanted.config, piece.prepared), gm
+            gm, fakes, *_, before = wanted.treated(fake_mode_with_symbols())
+            return cls(dump_piece(gm, fakes), wanted.config, piece.prepared), before
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,14 @@ from torch import fx
 from regional_explorer.capture.restore import RestoreLog, TorchRandomState
 from regional_explorer.compiler.artifact_folder import Label, Machine
 from regional_explorer.compiler.fingerprint import Layout, Symbols, artifact_key, canonical, fingerprint
+from regional_explorer.compiler.treatment import function_of
+from regional_explorer.record.artifact import PassRun
+from regional_explorer.record.plan import INDUCTOR, Treatment
 from regional_explorer.regions.cut import Piece
 from regional_explorer.torch_api.cheap_calls import picker
 from regional_explorer.torch_api.graphs import bodies, resolve
 from regional_explorer.torch_api.hidden_state import version_of
+from regional_explorer.torch_api.passes import run_passes
 from regional_explorer.torch_api.prepared import is_weight
 from regional_explorer.torch_api.torch_config import Settings
 
@@ -135,9 +139,11 @@ class Workpiece:
         """Whether its frozen weights are unchanged."""
         return self.weights is None or self.weights.are_unchanged
 
-    def wanted(self, config: Mapping[str, Any], settings: str) -> WantedArtifact:
-        """Return the ingredients of its artifact under ``config`` and the global ``settings``."""
-        return WantedArtifact(artifact_key(f"{self.fingerprint}{self.constants}", config, settings), self, config)
+    def wanted(self, config: Mapping[str, Any], settings: str, treatment: Treatment = INDUCTOR) -> WantedArtifact:
+        """Return the ingredients of its artifact under ``config``, ``treatment`` and the global ``settings``."""
+        treated = treatment.digests if treatment.functions else ""
+        content = f"{self.fingerprint}{self.constants}{treated}"
+        return WantedArtifact(artifact_key(content, config, settings), self, config, treatment)
 
     def canonical(self, mode: Any) -> tuple[fx.GraphModule, list[Any], Symbols]:
         """Return the canonical form of its piece, its inputs and its symbols; see ``fingerprint.canonical``."""
@@ -162,12 +168,32 @@ class Workpiece:
         return put_back
 
 
+class TreatedPiece(NamedTuple):
+    """A piece in canonical form after its passes, its inputs and symbols, what each pass did, and the form before."""
+
+    gm: fx.GraphModule
+    inputs: list[Any]
+    symbols: Symbols
+    passes: tuple[PassRun, ...]
+    before: fx.GraphModule
+
+
 class WantedArtifact(NamedTuple):
-    """The ingredients of an artifact: a workpiece and a config; ``key`` identifies it in the store."""
+    """The ingredients of an artifact: a workpiece, a config and a treatment; ``key`` identifies it in the store."""
 
     key: str
     workpiece: Workpiece
     config: Mapping[str, Any]
+    treatment: Treatment = INDUCTOR
+
+    def treated(self, mode: Any) -> TreatedPiece:
+        """Return the piece as it is to be compiled, with fakes of ``mode``."""
+        before, inputs, symbols = self.workpiece.canonical(mode)
+        if not self.treatment.passes:
+            return TreatedPiece(before, inputs, symbols, (), before)
+        passes = [(each.name, function_of(each)) for each in self.treatment.passes]
+        gm, runs = run_passes(before, inputs, mode, passes)
+        return TreatedPiece(gm, inputs, symbols, runs, before)
 
     def label(self) -> Label:
         """Return the artifact's label in a folder, for this machine and the current settings."""
@@ -179,7 +205,7 @@ class WantedArtifact(NamedTuple):
             graph=piece.graph_id,
             fingerprint=self.workpiece.fingerprint,
             weights=self.workpiece.constants,
-            config={name: repr(value) for name, value in sorted(self.config.items())},
+            config={name: repr(value) for name, value in sorted(self.config.items())} | dict(self.treatment.digests),
             settings=Settings.now().as_texts(),
             machine=Machine.here(devices),
         )

@@ -8,10 +8,11 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from regional_explorer.compiler.region_config import checked_direction, configured
+from regional_explorer.compiler.treatment import Pass, with_treatment
 from regional_explorer.errors import SelectorError, check_argument, check_flag, user_facing_methods
 from regional_explorer.record.configs import preset
 from regional_explorer.record.graph import Graph, GraphBreak
-from regional_explorer.record.plan import Direction, Plan, Selector
+from regional_explorer.record.plan import INDUCTOR, Default, Direction, Plan, Selector
 from regional_explorer.regions.edit import Patterns, carved, marked, merged, selectors, split, uncarved
 
 
@@ -174,9 +175,11 @@ class Edits:
         config: Mapping[str, Any] | str = MappingProxyType({}),
         *,
         direction: Direction | str | None = None,
+        passes: Sequence[Callable[..., Any] | Pass] | Default | None = None,
+        backend: str | Callable[..., Any] | Default | None = None,
         **keys: Any,
     ) -> Self:
-        """Merge ``config`` into a region's config; the value ``DEFAULT`` removes a key.
+        """Merge ``config`` into a region's config, and set its passes and its backend; ``DEFAULT`` removes each.
 
         ``ex.configure("mlp", max_fusion_size=8)`` is ``ex.configure("mlp", {"max_fusion_size": 8})``. Presets are
         ``"default"`` (back to Inductor's defaults), ``"max-autotune, no cudagraphs"``, ``"eager numerics"``, ``"no
@@ -189,9 +192,14 @@ class Edits:
             keys: more config keys, as keyword arguments.
             direction: ``"forward"`` or ``"backward"`` to configure only the region's partitions in those graphs; by
                 default both.
+            passes: functions of a ``torch.fx.GraphModule`` that run on each piece before it is compiled, in this order;
+                ``rx.Pass(fn, on="backward")`` for one direction. They replace the region's passes.
+            backend: what compiles the region instead of Inductor: a name of ``torch._dynamo.list_backends``, such as
+                ``"eager"``, or a function of a GraphModule and example inputs.
 
         Raises:
             UnknownRegionError, UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError.
+            InvalidArgumentError: a pass or the backend is no function, or no backend has that name.
         """
 
         def change(draft: Draft) -> Plan:
@@ -201,13 +209,21 @@ class Edits:
                 if not changes:  # "default"
                     plan = plan.configured(name, {}, checked_direction(direction))
             merged_changes: Any = {**changes, **keys} if isinstance(changes, Mapping) else changes
-            return configured(plan, name, merged_changes, direction)
+            plan = configured(plan, name, merged_changes, direction)
+            if passes is None and backend is None:
+                return plan
+            return plan.changed(name, treatment=with_treatment(plan[name].treatment, passes, backend))
 
         return self._edit_plan(change)
 
     def reset(self, name: str, *, direction: Direction | str | None = None) -> Self:
-        """Reset a region's config to Inductor's defaults, for one direction or for both."""
-        return self._edit_plan(lambda draft: draft.plan.configured(name, {}, checked_direction(direction)))
+        """Reset a region's config to Inductor's defaults, for one direction; for both, its passes and backend too."""
+
+        def change(draft: Draft) -> Plan:
+            plan = draft.plan.configured(name, {}, checked_direction(direction))
+            return plan if direction else plan.changed(name, treatment=INDUCTOR)
+
+        return self._edit_plan(change)
 
 
 @dataclass

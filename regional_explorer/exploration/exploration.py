@@ -693,10 +693,11 @@ class Exploration(Edits, Results):
         The file also has the call and the environment in which the plan was explored and measured. A warning is given
         if its results were wrong, if it was slower than eager or than ``torch.compile``, or if a search has found
         another plan, which ``ex.tune(…).save(path)`` writes. The file lists the SHA-256
-        of its artifacts that ``ex.save_artifacts`` has written so far: ``rx.compile`` then loads no others.
+        of its artifacts that ``ex.save_artifacts`` has written so far: ``rx.compile`` then loads no others. Passes and
+        backends are saved by name.
 
         Raises:
-            PlanError: the file cannot be written.
+            PlanError: the file cannot be written, or a pass or backend has no name by which it can be imported.
         """
         live = self.live
         session = live.session

@@ -339,7 +339,7 @@ class Live:
             raise ReproError(f"{named} cannot be written as a script: {chosen.failure}.")
         title = f"{named} of region {region.name!r} of {self.title}, graph {graph}."
         try:
-            return repro_script(title, chosen.piece, chosen.workpiece.inputs, self.program.config_for(chosen))
+            return repro_script(title, self.program.wanted(keys.get(chosen, ""), chosen))
         except ReproError as problem:
             raise ReproError(f"{named} cannot be written as a script: {problem}") from problem
 

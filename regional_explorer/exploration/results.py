@@ -64,7 +64,7 @@ from regional_explorer.tables.code import (
 from regional_explorer.tables.frame import ShownFrame, table_csv
 from regional_explorer.tables.plan import kept_table, measured_plans, partitions_table, runs_table
 from regional_explorer.tables.profile import op_times_table
-from regional_explorer.tables.regions import regions_table
+from regional_explorer.tables.regions import passes_table, regions_table
 from regional_explorer.tables.roofline import borders_table, ops_table, reach_table, region_reach_table, trials_table
 from regional_explorer.tables.table import TEXT_WIDTH, Table
 from regional_explorer.tables.tuning import (
@@ -138,6 +138,7 @@ class Results:
     region_numerics = result_table(benchmark_tables.region_numerics_table)
     compile_costs = result_table(compile_costs_table)
     patterns = result_table(patterns_table)
+    passes = result_table(passes_table)
     op_times = result_table(op_times_table)
     tuning = result_table(tuning_table)
     gain_parts = result_table(gain_parts_table)

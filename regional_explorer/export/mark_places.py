@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from regional_explorer.capture.user_lines import is_internal
+from regional_explorer.errors import listing
 from regional_explorer.export.statements import Mark, Site, SourceFile
 from regional_explorer.record.files import json_safe
 from regional_explorer.record.graph import Chain, Graph, GraphBreak, GraphKind, Node, SourceLine
@@ -223,6 +224,8 @@ class Places:
             return "its backward has a config of its own, and an annotation holds for both directions"
         if not region.enabled:
             return "it is disabled"
+        if region.treatment.functions:
+            return f"it has {listing(region.treatment.texts)}, which no annotation can express"
         if region.patterns(SelectorKind.SUBGRAPH):
             return "it is marked by nested_compile_region(options=…)"
         if not self._ops[region.name].own:

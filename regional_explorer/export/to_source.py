@@ -20,7 +20,7 @@ from regional_explorer.compiler.partition_records import preview_of
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.region_config import source_plan
 from regional_explorer.compiler.run import PLAIN_RUN, Run
-from regional_explorer.errors import CaptureError, SourcePatchError
+from regional_explorer.errors import CaptureError, SourcePatchError, listing
 from regional_explorer.export.mark_places import NewMark, Placement, Places
 from regional_explorer.export.statements import (
     LineEdits,
@@ -421,6 +421,8 @@ def _region_source(region: Region) -> str:
             f"# {call} takes one config, for forward and backward alike; this one is set for the backward alone:"
         )
         lines.append(_configure_call(name, region.backward_config, Direction.BACKWARD, region.config))
+    if texts := region.treatment.texts:
+        lines.append(f"# It has {listing(texts)}: give it with ex.configure({name!r}, passes=[…], backend=…).")
     if not region.enabled:
         lines.append(str(disable_action(name)))
     return "\n".join(lines) + "\n"

@@ -110,7 +110,7 @@ class Insights:
             if switch.workpiece is not None:
                 merged = {**self.program.config_for(switch), **changes}
                 config = {key: value for key, value in merged.items() if value is not DEFAULT}
-                changed[switch.partition.name] = switch.workpiece.wanted(config, settings)
+                changed[switch.partition.name] = self.program.wanted_under(switch, config, settings)
         return changed
 
     def codes_under(
@@ -241,11 +241,13 @@ def artifact_code(artifact: Artifact, wanted: WantedArtifact, generated: Generat
 def code_under(wanted: WantedArtifact, generated: GeneratedCode) -> ArtifactCode:
     """Return the code that Inductor generates for ``wanted``, without compiling it."""
     started, piece = time.perf_counter(), wanted.workpiece.piece
+    if (backend := wanted.treatment.backend) is not None:
+        return ArtifactCode("", problem=f"The backend {backend.name!r} compiles the region, and shows no code.")
     try:
         with compile_lock(), generated.collecting():
             mode = fake_mode_with_symbols()
-            gm, fakes, _ = wanted.workpiece.canonical(mode)
-            positions = node_positions(gm, piece)
+            gm, fakes, *_, before = wanted.treated(mode)
+            positions = node_positions(before, piece)
             code = lowered_code(gm, fakes, mode, wanted.config, positions, piece.inputs, piece.prepared)
     except RegionCompileError as error:
         code = ArtifactCode("", problem=str(error))

@@ -39,7 +39,7 @@ from regional_explorer.tables.benchmark import (
 from regional_explorer.tables.code import compile_tables, patterns_table
 from regional_explorer.tables.plan import breaks_table, diagnostics_nodes, kept_table, kept_text, partitions_table
 from regional_explorer.tables.profile import profile_tables
-from regional_explorer.tables.regions import regions_alone_table, regions_table
+from regional_explorer.tables.regions import passes_table, regions_alone_table, regions_table
 from regional_explorer.tables.table import TEXT_WIDTH, Table
 from regional_explorer.tables.tuning import gain_parts_table, tuning_table
 
@@ -78,6 +78,7 @@ _SECTIONS: Mapping[str, Callable[[Session], Sequence[Table[Any]]]] = {
     REGIONS: lambda session: [regions_alone_table(session), regions_table(session)],
     PROFILE: profile_tables,
     "Pieces and their results": lambda session: [partitions_table(session), numerics_table(session)],
+    "Passes": lambda session: [passes_table(session)],
     "Compiling": lambda session: [*compile_tables(session), patterns_table(session)],
     "Memory and graph breaks": lambda session: [memory_table(session), kept_table(session), breaks_table(session)],
 }

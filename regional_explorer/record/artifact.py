@@ -339,6 +339,31 @@ class ArtifactCompile(Record, frozen=True):
         return {CacheResult.HIT: "warm", CacheResult.SHIPPED: "shipped"}.get(self.answer, "cold")
 
 
+class PassRun(Record, frozen=True):
+    """What a pass of the user's did with a piece before it was compiled."""
+
+    name: str
+    """The name of the pass."""
+    before: str
+    """The graph as code before the pass."""
+    after: str
+    """The graph after it; the graph before it if there is a ``problem``."""
+    ops_before: Mapping[str, Count]
+    """How often each op occurs before."""
+    ops_after: Mapping[str, Count]
+    """How often each op occurs after."""
+    problem: str = ""
+    """Why its result is not used; empty if it is."""
+
+    @property
+    def change(self) -> str:
+        """The ops that it took away and brought: ``−2 aten.mm, +1 aten.bmm``."""
+        names = dict.fromkeys([*self.ops_before, *self.ops_after])
+        changes = {name: self.ops_after.get(name, 0) - self.ops_before.get(name, 0) for name in names}
+        text = ", ".join(f"{'+' if by > 0 else '−'}{abs(by)} {name}" for name, by in changes.items() if by)
+        return text or ("" if self.before == self.after else "the same ops otherwise")
+
+
 class ArtifactRecord(Record, frozen=True):
     """The known facts about one artifact."""
 
@@ -350,6 +375,8 @@ class ArtifactRecord(Record, frozen=True):
     """Its code, if it was requested."""
     kernel_times: ArtifactKernelTimes | None = None
     """The times of its kernels, if they were requested."""
+    passes: tuple[PassRun, ...] = ()
+    """What the passes of its region did, in order."""
 
     @property
     def patterns(self) -> Mapping[str, int] | None:

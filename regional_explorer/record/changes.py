@@ -63,6 +63,7 @@ def _plan_texts(plan: Plan) -> Iterator[str]:
         for direction, config in region.configs:
             name = region.name if direction is None else f"{region.name}.{direction}"
             yield from (f"{name}: {text}" for text in config_texts(config))
+        yield from (f"{region.name}: {text}" for text in region.treatment.texts)
 
 
 PROCESS_NOISE = 2 * MIN_FLOOR

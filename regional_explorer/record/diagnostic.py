@@ -88,6 +88,7 @@ class DiagnosticCode(StrEnum):
         "aot_eager fails with this error, and so do regions that leave this op outside; plain torch.compile runs.",
     )
     REGION_FAILED = "region-failed", Severity.ERROR, "the whole call would fail."
+    PASS_FAILED = "pass-failed", Severity.WARNING, "a custom pass of Inductor's that raises ends the call."
     NO_COMPILER = "no-compiler", Severity.ERROR
     ARTIFACT_DIFFERS = "artifact-differs", Severity.WARNING, "it has no artifacts."
     ARTIFACT_DAMAGED = "artifact-damaged", Severity.WARNING, "it has no artifacts."

@@ -218,9 +218,17 @@ def save_plan(
     """Write ``plan`` to ``path`` as JSON, with what it was explored on and the SHA-256 of its artifacts.
 
     Raises:
-        PlanError: the file cannot be written.
+        PlanError: the file cannot be written, or the plan has a function that no other process can find.
     """
     target = file_path(path, PlanError)
+    for region in plan.regions:
+        for text, function in zip(region.treatment.texts, region.treatment.functions, strict=True):
+            if not function.path:
+                raise PlanError(
+                    f"The plan cannot be saved with the {text} of region {region.name!r}: it is defined in a notebook "
+                    "cell, a script or another function, where no other process finds it. Define it at the top of a "
+                    "module, and give it to ex.configure from there."
+                )
     write_file(target, dump_plan(plan, explored, artifacts), PlanError)
     return target
 

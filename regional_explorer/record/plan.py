@@ -189,8 +189,57 @@ class Direction(StrEnum):
         return cls.BACKWARD if graph_id.split("/")[1:2] == [cls.BACKWARD] else cls.FORWARD
 
 
+class UserFunction(Record, frozen=True):
+    """A function that a plan names: a pass or a backend. The function itself is in no record."""
+
+    name: str
+    """Its name, or that of a backend as ``torch._dynamo.list_backends`` has it."""
+    digest: str = ""
+    """A hash of its code, defaults and closure; artifacts that were made with it have it in their key."""
+    path: str = ""
+    """How another process finds it: ``"module:function"``, or the name of a backend; empty if none can."""
+    direction: Direction | None = None
+    """The direction of the graphs that a pass is for; None for both."""
+
+    def __str__(self) -> str:
+        """Return for example ``fuse (forward)``."""
+        return f"{self.name} ({self.direction})" if self.direction else self.name
+
+
+class Treatment(Record, frozen=True):
+    """How pieces of a region become code, apart from the config: by which passes, and by which compiler."""
+
+    passes: tuple[UserFunction, ...] = ()
+    """The passes that run on a piece before it is compiled, in this order."""
+    backend: UserFunction | None = None
+    """What compiles a piece instead of Inductor."""
+
+    @property
+    def functions(self) -> tuple[UserFunction, ...]:
+        """All functions that it names."""
+        return self.passes if self.backend is None else (*self.passes, self.backend)
+
+    @property
+    def texts(self) -> list[str]:
+        """Its parts as texts: ``["pass fuse", "pass drop (backward)", "backend eager"]``."""
+        return [*(f"pass {each}" for each in self.passes), *([f"backend {self.backend}"] if self.backend else [])]
+
+    @property
+    def digests(self) -> list[tuple[str, str]]:
+        """Its parts as texts, each with its digest, as the key and the label of an artifact have them."""
+        return [(text, each.digest) for text, each in zip(self.texts, self.functions, strict=True)]
+
+    def of(self, direction: Direction) -> Treatment:
+        """Return the treatment of pieces of one direction."""
+        return replace(self, passes=tuple(each for each in self.passes if each.direction in (None, direction)))
+
+
+INDUCTOR = Treatment()
+"""The treatment of a region by default: Inductor compiles it as it is. Files leave it out by its identity."""
+
+
 class Region(Record, frozen=True):
-    """What the user marked: a name, the selectors that pick its nodes, and the requested config."""
+    """What the user marked: a name, the selectors that pick its nodes, the requested config and the treatment."""
 
     name: str
     selectors: tuple[Selector, ...]
@@ -205,6 +254,8 @@ class Region(Record, frozen=True):
     """The selectors of its ops that run eagerly."""
     backward_config: Mapping[str, Any] | None = None
     """The config of the backward; None if ``config`` is for both directions."""
+    treatment: Treatment = INDUCTOR
+    """Its passes and its backend."""
 
     @property
     def configs(self) -> tuple[tuple[Direction | None, Mapping[str, Any]], ...]:
@@ -225,6 +276,9 @@ class Region(Record, frozen=True):
             force_setattr(self, name, checked_items(f"{name} of region {self.name!r}", getattr(self, name), Selector))
         check_flag("enabled", self.enabled)
         check_flag("joined", self.joined)
+        check_argument("treatment", self.treatment, Treatment, "a treatment, as ex.configure makes it", PlanError)
+        if self.treatment == INDUCTOR:
+            force_setattr(self, "treatment", INDUCTOR)
         for _, config in self.configs:
             if not isinstance(config, Mapping) or not all(isinstance(key, str) for key in config):
                 raise PlanError(
@@ -248,7 +302,12 @@ class Region(Record, frozen=True):
 
     def same_nodes(self, other: Region) -> bool:
         """Return whether two regions pick the same nodes and instances, under the same name."""
-        return replace(with_config(self, {}), enabled=True) == replace(with_config(other, {}), enabled=True)
+        return replace(self.as_marked, enabled=True) == replace(other.as_marked, enabled=True)
+
+    @property
+    def as_marked(self) -> Region:
+        """The region with Inductor's defaults, and without passes and backend."""
+        return replace(self, config={}, backward_config=None, treatment=INDUCTOR)
 
 
 def config_of(region: Region, direction: Direction) -> dict[str, Any]:
@@ -473,7 +532,7 @@ class Plan(Record, frozen=True):
         return {region.name: number for number, region in enumerate(self.regions)}
 
     def cuts_the_same(self, other: Plan) -> bool:
-        """Return whether two plans cut the same pieces out of one trace; they then differ at most in configs."""
+        """Return whether two plans cut the same pieces out of one trace, under whatever configs and treatments."""
         alike = self.cut is other.cut and len(self.regions) == len(other.regions)
         return alike and all(map(Region.same_nodes, self.regions, other.regions))
 

@@ -369,6 +369,10 @@ def merged(plan: Plan, graphs: Sequence[Graph], names: Sequence[str], name: str 
         raise PlanError(f"Name two regions or more to merge; {', '.join(map(repr, to_merge)) or 'none'} is not enough.")
     regions = [region for region in plan.regions if region.name in to_merge]
     first = regions[0]
+    if other := next((region for region in regions if region.treatment != first.treatment), None):
+        raise PlanError(
+            f"Regions {first.name!r} and {other.name!r} have different passes or backends: give both the same."
+        )
     if other := next((region for region in regions if region.configs != first.configs), None):
         raise PlanError(
             f"Regions {first.name!r} and {other.name!r} have different configs ({configs_text(first)}, "
@@ -382,6 +386,7 @@ def merged(plan: Plan, graphs: Sequence[Graph], names: Sequence[str], name: str 
         joined=True,
         carved=_carved_selectors(plan, graphs, regions),
         backward_config=first.backward_config,
+        treatment=first.treatment,
     )
     return plan.replaced(to_merge, merged_region)
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from math import isinf
+from typing import NamedTuple
 
 from regional_explorer.errors import count, listing
+from regional_explorer.record.artifact import PassRun
 from regional_explorer.record.benchmark import Verdict
 from regional_explorer.record.figure import measured_once
 from regional_explorer.record.partition import State
+from regional_explorer.record.plan import Direction
 from regional_explorer.record.regions import (
     RegionSummary,
     RegionTiming,
@@ -49,6 +53,7 @@ def regions_table(session: Session) -> Table[RegionSummary]:
     ``over_trace`` says that the speedup is over the traced ops, which are slower than the program's own.
     """
     summaries = region_summaries(session)
+    is_treated = any(summary.region.treatment.functions for summary in summaries)
     gain_s = gain_alone_s(timing for summary in summaries if (timing := summary.timing))
     of_timing: tuple[Column[RegionTiming], ...] = (
         Number("eager_us", lambda t: t.eager_s),
@@ -85,6 +90,7 @@ def regions_table(session: Session) -> Table[RegionSummary]:
                 order=lambda s: sum(len(config) for _, config in s.region.configs),
             ),
             Column("backward_config", lambda s: s.region.backward_config),
+            *([TREATMENT] if is_treated else []),
             *columns_of(lambda s: s.timing, of_timing),
             Column(
                 "numerics",
@@ -107,7 +113,59 @@ def regions_table(session: Session) -> Table[RegionSummary]:
         summaries,
         'No region yet. Mark one with ex.mark("mlp", modules="layers.*.mlp") or `with rx.region("mlp")` in the source.',
         lambda: [f"{clean(s.region.name)}: {s.note}" for s in summaries if s.note],
-        heads=("region", "selector", "config", "ops forward", "ops backward", "partitions", "state"),
+        heads=(
+            *("region", "selector", "config"),
+            *(["treatment"] if is_treated else []),
+            *("ops forward", "ops backward", "partitions", "state"),
+        ),
+    )
+
+
+TREATMENT: Column[RegionSummary] = Column("treatment", lambda s: ", ".join(s.region.treatment.texts))
+"""The passes and the backend of a region."""
+
+
+class PassOnPiece(NamedTuple):
+    """What a pass did with the partitions of a region that share an artifact."""
+
+    region: str
+    direction: Direction
+    partitions: int
+    run: PassRun
+
+
+def passes_table(session: Session) -> Table[PassOnPiece]:
+    """One row per pass and compiled piece of a region, in the order in which they ran: the ops before and after.
+
+    Equal partitions share a row; ``before`` and ``after`` have the graphs as code. A pass with a ``problem`` was left
+    out.
+    """
+    alike = Counter(
+        (part.region, Direction.of_graph(part.graph), part.artifact) for part in session.partitions if part.artifact
+    )
+    rows = [
+        PassOnPiece(region, direction, times, run)
+        for (region, direction, key), times in alike.items()
+        if key in session.artifacts
+        for run in session.artifacts[key].passes
+    ]
+    numbers = session.plan.numbers
+    return Table(
+        "Passes",
+        (
+            Column("region", lambda row: row.region, region=lambda row: numbers.get(row.region)),
+            Column("pass", lambda row: row.run.name),
+            Column("direction", lambda row: row.direction),
+            Number("partitions", lambda row: row.partitions),
+            Number("ops_before", lambda row: sum(row.run.ops_before.values())),
+            Number("ops_after", lambda row: sum(row.run.ops_after.values())),
+            Column("change", lambda row: row.run.change, text=lambda row: row.run.change or "nothing"),
+            Column("problem", lambda row: row.run.problem, tone="bad"),
+            Column("before", lambda row: row.run.before),
+            Column("after", lambda row: row.run.after),
+        ),
+        rows,
+        heads=("region", "pass", "direction", "partitions", "ops before", "ops after", "change", "problem"),
     )
 
 

@@ -71,12 +71,12 @@ class Builds:
     ``load`` waits later, and only then the module can be called.
     """
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    def __init__(self, config: Mapping[str, Any], lowered: tuple[float, float] = (0.0, 0.0)) -> None:
         self._config = dict(config)
         self._waits: list[Callable[[], None]] = []
         self._futures: list[Future[Any]] = []
         self._spans: list[tuple[float, float]] = []
-        self._lowered = self._loading = (0.0, 0.0)
+        self._lowered, self._loading = lowered, (0.0, 0.0)
         self._is_abandoned = self._is_incomplete = False
 
     @contextlib.contextmanager
@@ -313,7 +313,7 @@ def load_compiled(
     """
 
     def load(at_code: Callable[[str], None]) -> Any:
-        with _compile_context(config, mode, at_code):
+        with compile_context(config, mode, at_code):
             frozen = None
             if prepared is not None and prepared.frozen and is_lowered_as_it_is(gm, config):
                 frozen = frozen_as_it_is(gm, inputs, mode, prepared)
@@ -347,7 +347,7 @@ def _recorded_compile(
         record = replace(record, pre_grad_passes="", reason=UNCACHED if artifact.frozen else record.reason)
 
     def pack() -> PackedCode:
-        with compile_lock(), _compile_context({}, fake_mode_with_symbols(), lambda _code: None):
+        with compile_lock(), compile_context({}, fake_mode_with_symbols(), lambda _code: None):
             return pack_artifact(artifact, settings)
 
     return CompileOutput(
@@ -378,7 +378,7 @@ def run_inductor(
     """
     try:
         with (
-            _compile_context(config, mode, at_code),
+            compile_context(config, mode, at_code),
             compiler_config.patch(cache_key_tag=compiler_config.cache_key_tag + _carved_names(gm)),  # type: ignore[attr-defined]  # made at import
         ):
             if prepared is not None and is_lowered_as_it_is(gm, config):
@@ -428,7 +428,7 @@ def write_code(
 
 
 @contextlib.contextmanager
-def _compile_context(config: Mapping[str, Any], mode: FakeTensorMode, at_code: Callable[[str], None]) -> Iterator[None]:
+def compile_context(config: Mapping[str, Any], mode: FakeTensorMode, at_code: Callable[[str], None]) -> Iterator[None]:
     """Context manager: what the block compiles or loads uses only ``config``, whatever settings surround it."""
     with (
         torch.fx.traceback.preserve_node_meta(enable=False),

@@ -338,7 +338,8 @@ class LiveBench:
         Plans that give the piece equal code share one figure. Plans that do not change its code get the baseline's.
         """
         switch, artifact = piece.handle.switch, piece.handle.switch.artifact
-        store, workpiece = self.variants.program.store, switch.known_workpiece
+        program, workpiece = self.variants.program, switch.known_workpiece
+        store = program.store
         titles: dict[str, list[str]] = {}
         configs: dict[str, Mapping[str, Any]] = {}
         for title, other in others.items():
@@ -355,7 +356,7 @@ class LiveBench:
             piece.handle.args,
             artifact,
             {code: configs[code] for code in titles},
-            lambda config: store.artifact(workpiece.wanted(config, settings)),
+            lambda config: store.artifact(program.wanted_under(switch, config, settings)),
             budget_s,
             self._silent,
             prune=lambda result: surely_slower(result, Phase.FORWARD, list(result.samples)),

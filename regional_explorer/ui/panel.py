@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import traitlets
-from msgspec import structs
 
 from regional_explorer.page.graph import SHARE
 from regional_explorer.page.panes import columns
@@ -58,7 +57,7 @@ def selection_shown(shown: Shown) -> object:
     """Return what is selected, what the forms say about it, and the regions that there are."""
     state, session = shown.state, shown.session
     forms = state.mark, state.rename, shown.choice, shown.suggestions, state.busy, state.mark.preview and session
-    regions = [structs.replace(region, config={}, backward_config=None) for region in state.plan.regions]
+    regions = [region.as_marked for region in state.plan.regions]
     return state.selection, state.selected_rows, forms, regions, session.members
 
 

@@ -142,7 +142,7 @@ def _config_cell(state: PanelState, summary: RegionSummary) -> list[Node]:
         # If the directions differ, a key at its default may be the difference.
         if direction or not is_default(key, value)
         for text in config_texts({key: value})
-    ]
+    ] + [(text, None) for text in region.treatment.texts]
     chips = [
         node("span", node("s", clean(text, SHORT)), " no effect", class_="rx-key rx-quiet", title=why)
         if why

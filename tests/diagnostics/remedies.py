@@ -93,6 +93,7 @@ REMEDIES: dict[str, ActionRemedy | EditRemedy | TextRemedy] = {
     "plan-differs": TextRemedy("the graph is looked at, and the plan saved again"),
     "aot-eager-failed": TextRemedy("nothing has to be done"),
     "region-failed": ActionRemedy(),
+    "pass-failed": TextRemedy("the pass is mended"),
     "no-compiler": TextRemedy("a compiler is installed"),
     "artifact-differs": SHIPPED,
     "artifact-damaged": SHIPPED,

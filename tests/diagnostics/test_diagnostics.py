@@ -37,7 +37,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:The call was traced again")
 
 PACKAGE = Path(rx.__file__).parent
 UPSTREAM = {"upstream-failed", "upstream-merged", "upstream-config", "upstream-ignored"}
-COMPILES = {"recompiled", "region-failed", "inductor-warning", *UPSTREAM}
+COMPILES = {"recompiled", "region-failed", "pass-failed", "inductor-warning", *UPSTREAM}
 ALSO: dict[str, set[str]] = {
     "region-cycle": {"region-merged"},
     "region-shrunk": {"region-split"},
