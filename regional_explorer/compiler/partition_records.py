@@ -148,7 +148,8 @@ def failed_passes(program: CutProgram, records: Iterable[Partition]) -> Iterator
         first = of_pass[0]
         nodes = evidence_of(program).nodes[first.graph]
         yield DiagnosticCode.PASS_FAILED.finding(
-            f"Region {region!r} is compiled without pass {name!r} ({listing(part.id for part in of_pass)}): {problem}.",
+            f"Region {region!r} is compiled without pass {name!r} ({listing(part.id for part in of_pass)})",
+            f": {problem}.",
             region=region,
             graph=first.graph,
             at=[nodes[node] for node in first.nodes],
