@@ -178,7 +178,11 @@ class _Judge:
     def verdict_on(self, got: torch.Tensor) -> Numerics:
         """Return the row of the tensor; how far rounding moves it is measured only if it fails."""
         row, moves = self._row(got), self.reference.moves
-        if row.verdict is not NumericsVerdict.FAILED or moves is None:
+        if row.verdict is not NumericsVerdict.FAILED:
+            return row
+        if self._is_zero and (in_sums := self._row(got, self._noise_of_sums)).verdict is not NumericsVerdict.FAILED:
+            return replace(in_sums, note=ZERO_TO_ROUNDING)
+        if moves is None:
             return row
         noise = SLACK * moves.rms(self.name)
         if (in_noise := self._row(got, noise)).verdict is not NumericsVerdict.FAILED:
@@ -189,10 +193,21 @@ class _Judge:
             return replace(row, verdict=NumericsVerdict.NOT_COMPARABLE, note=UNKNOWN_MOVES)
         zeros = torch.zeros_like(self.expected)
         if is_floating(zeros) and self.expected.any() and self._is_explained(zeros, moves, noise):
-            if self.truth is not None and rms(self.truth) <= MOST_OF_ZERO * rms(self.expected):
+            if self._is_zero:
                 return replace(row, verdict=NumericsVerdict.OK, note=ZERO_TO_ROUNDING)
             return replace(row, verdict=NumericsVerdict.CHAOTIC, note=CHAOTIC)
         return replace(row, verdict=NumericsVerdict.NOT_COMPARABLE, note=EXPLAINED_BY_ROUNDING)
+
+    @property
+    def _is_zero(self) -> bool:
+        """Whether eager's tensor is rounding error alone; integers are not."""
+        return self.truth is not None and rms(self.truth) <= MOST_OF_ZERO * rms(self.expected) > 0.0
+
+    @property
+    def _noise_of_sums(self) -> float:
+        """How far off a tensor may be that is zero: a bias before a batch norm has the errors of two long sums."""
+        units = units_of_a_sum(self.expected, self.reference.arithmetic)
+        return SLACK * units * rounding_unit(self.expected.dtype, self.scale).absolute
 
     def _is_explained(self, got: torch.Tensor, moves: Moves, noise: float) -> bool:
         """Return whether the tensor would pass without the elements that rounding explains."""

@@ -87,3 +87,21 @@ def test_the_answer_names_gradients_of_zero_and_gives_a_speed() -> None:
     assert ex.session.plan_numerics is NumericsVerdict.OK
     assert "zero to rounding: grad" in ex.answer.markdown
     assert Verdict.WITHHELD not in {timing.verdict for timing in ex.session.timings}
+
+
+def test_a_bias_before_a_norm_over_many_rows_may_have_the_error_of_its_sums() -> None:
+    """Inductor's gradient of the mean in a batch norm is a sum of 8,192 terms, one after the other."""
+    linear, norm = nn.Linear(4, 4), nn.BatchNorm1d(4)
+    ex = rx.explore(lambda x: norm(linear(x)).relu().mean(), (torch.randn(8192, 4),))
+    reference = find_reference(ex.live.call, ex.live.program)
+    eager = reference.eager
+    largest = max(float(value.norm()) for _, value in eager.gradients if value is not None)
+
+    def verdict_if_off_by(share: float) -> NumericsVerdict:
+        offsets = {"grad linear.bias": share * largest}
+        gradients = tuple((name, value + offsets.get(name, 0.0)) for name, value in eager.gradients)  # type: ignore[operator]
+        return verdict(compare_results("fake", Values(eager.outputs, gradients), reference))
+
+    assert "grad linear.bias" in dict(eager.gradients)
+    assert verdict_if_off_by(5e-6) is NumericsVerdict.OK
+    assert verdict_if_off_by(1e-3) is NumericsVerdict.FAILED
