@@ -17,7 +17,7 @@ from regional_explorer.compiler.run import PLAIN_RUN
 from regional_explorer.errors import InvalidArgumentError, InvalidConfigValueError, MeasureError, UnknownConfigKeyError
 from regional_explorer.record.benchmark import NumericsVerdict, Verdict
 from regional_explorer.record.files import load_plan_file
-from regional_explorer.record.plan import AS_TORCH_COMPILE, FROZEN, Direction, Tracing, whole_graph
+from regional_explorer.record.plan import FROZEN, Direction, Tracing, whole_graph
 from regional_explorer.record.tuning import AT_HAND, EAGER, TORCH_COMPILE, Outcome
 from regional_explorer.torch_api.inductor import empty_caches
 from regional_explorer.tuning import space
@@ -49,8 +49,7 @@ def test_a_found_plan_can_be_applied_saved_and_compiled(slow_references: Ticking
     assert {title for title, one in tries.items() if one.final} >= {EAGER, TORCH_COMPILE, AT_HAND}
     outcomes = {one.outcome for one in tries.values() if one.plan and one.plan.regions[0].config == INERT}
     assert outcomes == {Outcome.SAME_CODE}
-    assert found.plan is not None
-    assert found.plan in [whole_graph(way, {}) for way in (JOINT, AS_TORCH_COMPILE)]
+    assert found.plan == whole_graph(JOINT, {})
     assert all(one.peak_bytes is not None for one in tries.values() if one.outcome is Outcome.MEASURED and one.plan)
 
     with pytest.warns(UserWarning, match="not the one that ex.tune found"):

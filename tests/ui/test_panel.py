@@ -415,27 +415,31 @@ def assert_panel_works(panel: Panel, control: Control) -> None:
     assert panel.problem == ""
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from(NAMES), targets, values, st.booleans(), st.booleans()), max_size=8))
-@example([("graph", "nonsense", None, False, False), ("graph", "1", None, False, False)])
-@example([("sort", "nonsense", None, False, False)])
-@example([("kind", "", "nonsense", False, False)])
-@example([("kind", "", None, False, False)])
-@example([("show", "-1", None, False, False), ("show", "nonsense", None, False, False)])
-@example([("direction", "", "nonsense", False, False)])
-@example([("mark time", "nonsense 0", None, False, False), ("show time", "module -1", None, False, False)])
-@example([("take", "-1", None, False, False)])
-@example([(do, "mm", [], True, True) for do in NAMES])
-def test_no_event_breaks_the_panel(idle: Exploration, events: list[tuple[Any, ...]]) -> None:
-    control = control_of(idle)
-    plan, panel = idle.plan, Panel(control)
-    try:
-        for do, of, value, shift, ctrl in events:
-            panel.press(do, of, value=value, shift=shift, ctrl=ctrl)
-        assert_panel_works(panel, control)
-    finally:
-        control.jobs.wait(60)
-        idle.plan = plan
-        control.read_exploration()
-        control.state = PanelState(plan)
-        panel.close()
+@pytest.mark.parametrize("count", [20, pytest.param(300, marks=pytest.mark.slow)])
+def test_no_event_breaks_the_panel(idle: Exploration, count: int) -> None:
+    @settings(max_examples=count, deadline=None)
+    @given(st.lists(st.tuples(st.sampled_from(NAMES), targets, values, st.booleans(), st.booleans()), max_size=8))
+    @example([("graph", "nonsense", None, False, False), ("graph", "1", None, False, False)])
+    @example([("sort", "nonsense", None, False, False)])
+    @example([("kind", "", "nonsense", False, False)])
+    @example([("kind", "", None, False, False)])
+    @example([("show", "-1", None, False, False), ("show", "nonsense", None, False, False)])
+    @example([("direction", "", "nonsense", False, False)])
+    @example([("mark time", "nonsense 0", None, False, False), ("show time", "module -1", None, False, False)])
+    @example([("take", "-1", None, False, False)])
+    @example([(do, "mm", [], True, True) for do in NAMES])
+    def check(events: list[tuple[Any, ...]]) -> None:
+        control = control_of(idle)
+        plan, panel = idle.plan, Panel(control)
+        try:
+            for do, of, value, shift, ctrl in events:
+                panel.press(do, of, value=value, shift=shift, ctrl=ctrl)
+            assert_panel_works(panel, control)
+        finally:
+            control.jobs.wait(60)
+            idle.plan = plan
+            control.read_exploration()
+            control.state = PanelState(plan)
+            panel.close()
+
+    check()
