@@ -250,6 +250,18 @@ def test_files_that_find_diagnostics_are_listed() -> None:
     assert set(re.findall(r"`(\w+/\w+\.py)`", table)) == finding
 
 
+def test_titles_of_findings_are_clauses() -> None:
+    """A title takes no full stop: what follows it has one."""
+    calls = (node for path in PACKAGE.rglob("*.py") for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    titles = [
+        ast.unparse(node.args[0])
+        for node in calls
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "finding"
+    ]
+    assert titles
+    assert [title for title in titles if title.strip("\"'").endswith(".")] == []
+
+
 def test_threads_that_the_architecture_names_are_started() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     code = "".join(path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py"))
