@@ -45,6 +45,8 @@ class KnownConfig:
     """The ops of which a graph must have one; none: any graph."""
     preset: str = ""
     """The preset that it is a part of."""
+    needs_constants: bool = False
+    """Whether it matters only where weights are constants."""
 
 
 KNOWN_CONFIGS = (
@@ -55,6 +57,8 @@ KNOWN_CONFIGS = (
     KnownConfig({"max_autotune": True}, ConfigCase.PRODUCTS, "cuda", preset=AUTOTUNED),
     # Of the other products Inductor has C++ code only where weights are constants: the search tries these by itself.
     KnownConfig({"max_autotune": True}, ConfigCase.PRODUCTS, "cpu", ops=("bmm",)),
+    KnownConfig({"layout_optimization": False}, ConfigCase.PRODUCTS, ops=("convolution",)),
+    KnownConfig({"cpp.enable_concat_linear": True}, ConfigCase.PRODUCTS, "cpu", needs_constants=True),
     KnownConfig({"coordinate_descent_tuning": True}, ConfigCase.LOOPS, "cuda", preset=AUTOTUNED),
     KnownConfig({"triton.cudagraphs": False}, ConfigCase.FAULT, "cuda", preset=AUTOTUNED),
     KnownConfig({"realize_opcount_threshold": 3}, ConfigCase.RECOMPUTED),
@@ -103,6 +107,11 @@ def speed_configs(device_type: str, ops: Collection[str]) -> list[Mapping[str, A
         for known in KNOWN_CONFIGS
         if known.when in FASTER and known.device in ("", device_type) and (not known.ops or {*known.ops} & {*ops})
     ]
+
+
+def may_matter(config: Mapping[str, Any], *, constants: bool) -> bool:
+    """Return whether a config may change code in which weights are ``constants``, or are not."""
+    return constants or not any(known.needs_constants and known.config == config for known in KNOWN_CONFIGS)
 
 
 KEEP_RESULTS = combined_config(ConfigCase.RECOMPUTED)

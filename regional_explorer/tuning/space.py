@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from regional_explorer.record.benchmark import Verdict
+from regional_explorer.record.configs import may_matter
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.plan import (
     AS_TORCH_COMPILE,
@@ -132,9 +133,14 @@ def is_whole(plan: Plan) -> bool:
     return WHOLE in plan and plan == whole_graph(plan.tracing, plan[WHOLE].config)
 
 
+def keys_for(base: Candidate, keys: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the configs of ``keys`` that may change the code of a plan."""
+    return [change for change in keys if may_matter(change, constants=base.plan.tracing.frozen)]
+
+
 def neighbours(base: Candidate, keys: Sequence[Mapping[str, Any]]) -> Iterator[Candidate]:
     """Yield the plans that differ from a plan by one of the configs ``keys``: with the config, or without it."""
-    for change in keys:
+    for change in keys_for(base, keys):
         if change.items() <= base.config.items():
             changed = {key: value for key, value in base.config.items() if key not in change}
         else:

@@ -21,6 +21,7 @@ from regional_explorer.tuning.space import (
     candidate_of,
     in_words,
     is_whole,
+    keys_for,
     likeliest_candidates,
     neighbours,
     tracings_to_try,
@@ -139,7 +140,7 @@ class Stages(Generic[P]):
         if best is None or not self.tries.make_ready(best):
             return False
         base = self.tries.candidates[best]
-        new = [change for change in self._limits.keys if not change.items() <= base.config.items()]
+        new = [change for change in keys_for(base, self._limits.keys) if not change.items() <= base.config.items()]
         changed = {
             ", ".join(config_texts(change)): (change, neighbour)
             for change, neighbour in zip(new, neighbours(base, new), strict=True)

@@ -10,8 +10,9 @@ import torch
 import torch.nn.functional as F
 
 import regional_explorer as rx
-from regional_explorer.record.configs import speed_configs
+from regional_explorer.record.configs import may_matter, speed_configs
 from regional_explorer.record.diagnostic import DiagnosticCode
+from regional_explorer.record.plan import FROZEN
 from regional_explorer.tuning.budget import known_configs
 
 pytestmark = [pytest.mark.slow, pytest.mark.compiles]
@@ -46,7 +47,12 @@ def transposed(x: torch.Tensor) -> torch.Tensor:
     return y.t().contiguous() + x.view(64, 4, 256).permute(2, 0, 1).reshape(256, 256).sum(1, keepdim=True)
 
 
-PROGRAMS: tuple[Callable[..., Any], ...] = (small, transposed, normed, batched, many)
+def convolved(x: torch.Tensor) -> torch.Tensor:
+    weight = torch.ones(64, 64, 3, 3) / 9
+    return F.conv2d(F.conv2d(x.view(4, 64, 16, 16), weight, padding=1).relu(), weight, padding=1)
+
+
+PROGRAMS: tuple[Callable[..., Any], ...] = (small, transposed, normed, batched, many, convolved)
 
 
 NEVER_SEEN = ("score_fusion_memory_threshold", "cpp.enable_tiling_heuristics")
@@ -54,7 +60,9 @@ NEVER_SEEN = ("score_fusion_memory_threshold", "cpp.enable_tiling_heuristics")
 
 
 def configs() -> Iterator[Any]:
-    for config in known_configs(speed_configs("cpu", {"bmm"})):
+    for config in known_configs(speed_configs("cpu", {"bmm", "convolution"})):
+        if not may_matter(config, constants=False):
+            continue
         unseen = any(key in config for key in NEVER_SEEN)
         yield pytest.param(config, marks=[pytest.mark.xfail(strict=True)] if unseen else [])
 
@@ -68,3 +76,24 @@ def test_a_config_changes_code(config: Mapping[str, Any]) -> None:
             return any(finding.code is DiagnosticCode.CONFIG_INERT for finding in ex.session.diagnostics)
 
     assert not all(map(is_inert, PROGRAMS))  # it stops at the first whose code changes
+
+
+class Heads(torch.nn.Module):
+    """Three linear layers of the same input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(256, 256) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = (layer(x) for layer in self.layers)
+        result: torch.Tensor = q.sin() + k * v
+        return result
+
+
+def test_a_config_for_constant_weights_changes_code() -> None:
+    (config,) = (one for one in speed_configs("cpu", ()) if not may_matter(one, constants=False))
+    with torch.no_grad(), rx.explore(Heads().eval(), (torch.randn(256, 256),), tracing=FROZEN) as ex:
+        ex.mark("all", ops="*").configure("all", config)
+        ex.compile()
+        assert DiagnosticCode.CONFIG_INERT not in {finding.code for finding in ex.session.diagnostics}
