@@ -28,6 +28,7 @@ ROWS: dict[str, Callable[..., Iterable[Row | str]]] = {
     "traced": traced.traced_rows,
     "calls": traced.call_rows,
     "tuning": tuning.tuning_rows,
+    "floor": tuning.floor_rows,
     "bitwise": tuning.bitwise_rows,
     "inference": tuning.inference_rows,
     "exhaustive": search.exhaustive_rows,
@@ -58,7 +59,7 @@ ROWS: dict[str, Callable[..., Iterable[Row | str]]] = {
 """Rows, or lines of text, by the name that ``make bench ROWS=…`` takes."""
 
 ASKED = (
-    *("traced", "tuning", "bitwise", "inference", "exhaustive", "plan-time", "predicted", "shorter"),
+    *("traced", "tuning", "floor", "bitwise", "inference", "exhaustive", "plan-time", "predicted", "shorter"),
     *("expected", "sums", "links", "findings", "gpu-code", "compare-apart", "self-test"),
 )
 """Rows that run only when they are named."""

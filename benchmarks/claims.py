@@ -27,6 +27,7 @@ from benchmarks.row import cells, heads
 from regional_explorer.measure.rounds import run_rounds
 from regional_explorer.record.benchmark import Phase, VariantName, Verdict
 from regional_explorer.record.diagnostic import DiagnosticCode
+from regional_explorer.record.reach import reach_of
 from regional_explorer.record.session import Session
 from regional_explorer.tables.benchmark import timings_table
 from regional_explorer.tables.regions import regions_table
@@ -122,18 +123,19 @@ CONFIGS: tuple[dict[str, Any], ...] = (
 FASTER = 1.15
 
 
-def measured_claims(ex: rx.Exploration, budget_s: float, *, roofline: bool) -> Iterator[Claim]:
+def measured_claims(ex: rx.Exploration, budget_s: float, *, whole: bool) -> Iterator[Claim]:
     """Measure a call and its regions, and yield what the session claims about them."""
-    ex.benchmark(("eager", "regional", *(["full"] if roofline else [])), budget_s)
+    ex.benchmark(("eager", "regional", *(["full"] if whole else [])), budget_s)
     for region in ex.plan.regions:
         ex.diagnose(region.name, budget_s)
     ex.profile(budget_s)
-    if roofline:
-        roofline_ = ex.roofline(bitwise=False)
-        regional_us = ex.timings[ex.timings.variant == "regional"].median_us.max()
-        yield Claim(BOUND, not (roofline_.border_frame.at_most_us > regional_us).any(), str(roofline_))
-        yield from table_claims("What crosses borders", roofline_.border_frame)
-        yield from text_claims(str(roofline_))
+    if whole:
+        floor = ex.floor()
+        reach = reach_of(ex.session)
+        is_above = reach is None or floor.record.seconds > reach.seconds.value
+        yield Claim(BOUND, floor.frame.empty is is_above, str(floor))
+        yield from table_claims("The floor of the call", floor.frame)
+        yield from text_claims(str(floor))
     yield from claims_of(ex.session)
 
 
@@ -176,7 +178,7 @@ def function_rows(only: Iterable[str], busy: Iterable[bool], budget_s: float = 0
                 for is_busy in busy:
                     with other_work(2 * is_busy):
                         claims = [
-                            *measured_claims(ex, budget_s, roofline=name in WHOLE_CALLS),
+                            *measured_claims(ex, budget_s, whole=name in WHOLE_CALLS),
                             *tried_claims(ex, partial(explore_function, name), budget_s),
                         ]
                     wrong.append(counter.add(f"{name}, {titles[len(wrong)]}", claims))
@@ -219,7 +221,7 @@ def model_rows(only: Iterable[str], busy: Iterable[bool], budget_s: float = 2.0)
             ex.compile()
             for is_busy in busy:
                 with other_work(2 * is_busy):
-                    wrong += counter.add(name, measured_claims(ex, budget_s, roofline=True))
+                    wrong += counter.add(name, measured_claims(ex, budget_s, whole=True))
                 given.append(verdicts(ex.session))
         quiet, beside = given[0], given[-1]
         pairs = {key: (quiet[key], beside[key]) for key in quiet.keys() & beside.keys()}

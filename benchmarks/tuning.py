@@ -16,6 +16,7 @@ import regional_explorer as rx
 from benchmarks.row import Row, inference_calls, training_steps
 from benchmarks.search import MODELS, UNTUNED, search_from_scratch
 from benchmarks.traced import PLAIN, reset_and_make
+from regional_explorer.record.reach import reach_of
 from regional_explorer.record.tuning import TORCH_COMPILE, NumericsRequirement
 
 SEARCH_S = 120.0
@@ -42,6 +43,18 @@ def tuning_rows(models: Sequence[str] = (*MODELS, *UNTUNED), search_s: float = 3
     if len(ratios) > 1:
         mean = math.exp(statistics.fmean(map(math.log, ratios)))
         yield Row(f"the geometric mean of these {len(ratios)}", "the better reference", [mean], [1.0], 0.88, unit="×")
+
+
+def floor_rows(models: Sequence[str] = (*MODELS, *UNTUNED), search_s: float = SEARCH_S) -> Iterator[Row]:
+    """Search for the plan of a step of each model, then give the floor of the step beside the fastest plan."""
+    for name in models:
+        model, x, _ = reset_and_make({**MODELS, **UNTUNED}[name])
+        with rx.explore(model, (x,)) as ex:
+            search_from_scratch(ex, search_s)
+            floor, reach = ex.floor(), reach_of(ex.session)
+            assert reach is not None, "no plan was measured"
+            what = f"the floor of a step of {name}; {floor.sentence}"
+            yield Row(what, reach.title, [floor.record.seconds], [reach.seconds.value], 1.0, least=0.75)
 
 
 SGD_STEPS = 20

@@ -6,6 +6,7 @@ import importlib.metadata
 import importlib.util
 import platform
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
@@ -266,7 +267,20 @@ def _torch_findings() -> Iterator[Finding]:
     else:
         yield Finding("C++ compiler", works=True, found=version, needed=True)
     gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    yield _products_finding()
     yield Finding("GPU", bool(gpus), ", ".join(gpus) or "none; regions run on the CPU")
+
+
+def _products_finding() -> Finding:
+    """Return how many products were measured here for the floors of calls, and which libraries were the fastest."""
+    from regional_explorer.measure.floor import ProductFile, machine_text
+
+    file, name = ProductFile(), "measured products"
+    fastest = Counter(entry.library for entry in file.here).most_common()
+    if not fastest:
+        return Finding(name, works=False, found="none on this machine", remedy="ex.floor() measures those of a call")
+    libraries = ", ".join(f"{number} fastest by {library}" for library, number in fastest)
+    return Finding(name, works=True, found=f"{libraries}; {machine_text()}; {file.path}")
 
 
 def _package_finding(name: str, package: str, *, needed: bool = False) -> Finding:

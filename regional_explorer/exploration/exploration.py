@@ -38,10 +38,10 @@ from regional_explorer.exploration.edits import Draft, Edits
 from regional_explorer.exploration.exclusive_use import ExclusiveUse
 from regional_explorer.exploration.live import Live, collect_dropped
 from regional_explorer.exploration.results import (
+    FloorResult,
     RegionCode,
     RegionStages,
     Results,
-    Roofline,
     TuningResult,
     save,
     why_no_code,
@@ -438,7 +438,7 @@ class Exploration(Edits, Results):
             self.live.measure_suggestions(suggestions, budget_s, run, turn)
         return super().suggest()
 
-    # ------------------------------------------------------------------------------------------ code, time and roofline
+    # --------------------------------------------------------------------------------------------- code, time and floor
 
     def code(
         self,
@@ -642,25 +642,26 @@ class Exploration(Edits, Results):
                     raise KeyboardInterrupt
         return profile_table(self.session).dataframe()
 
-    def roofline(self, *, bitwise: bool = True, run: Run = PLAIN_RUN) -> Roofline:
-        """Return how much of full Inductor's gain the plan reaches, and where the rest is lost.
+    def floor(self, budget_s: float = 30.0, *, run: Run = PLAIN_RUN) -> FloorResult:
+        """Return the least time that a call takes on this machine, and how much of it a better plan can save at most.
 
-        It has each region's part of full's gain; the bytes that move between regions and eager ops; the part of these
-        bytes that full Inductor avoids by fusion, according to the code that it generates for the whole graphs; and the
-        differences between full's results and eager's, by op and bitwise.
+        Each product, such as a matrix product, counts with the least time in which any library computed it here, for
+        these shapes, strides and dtypes. The ops between products count with the bytes that they have to move. A
+        product is measured once; later processes on this machine read its time from a file.
 
         Args:
-            bitwise: whether to compile the whole call again under configs that may make full bitwise equal to eager.
-            run: can be cancelled between steps; the remaining steps are left out, and ``problems`` says so.
+            budget_s: seconds to measure products whose time is not known yet; the remaining ones are left out.
+            run: can be cancelled between products; the remaining ones are left out.
 
         Raises:
-            MeasureError: the plan was not measured with ``regional`` and ``full``: call ``ex.benchmark()`` first.
-            ClosedError: the exploration is closed.
+            MeasureError: the budget is invalid.
+            ClosedError: the exploration is closed; ``ex.results.floor()`` has what was measured.
             BusyError: another thread, such as a job of the panel, measures.
         """
-        check_flag("bitwise", bitwise)
-        with self._turn(run, "roofline") as run:
-            return self.live.roofline(run, bitwise=bitwise)
+        budget = check_budget(budget_s)
+        with self._turn(run, "floor") as run:
+            self.live.measure_floor(budget, run)
+        return super().floor()
 
     # -------------------------------------------------------------------------------------------------------- exports
 

@@ -39,20 +39,11 @@ from regional_explorer.diagnostics.measured import (
 )
 from regional_explorer.errors import ClosedError, MeasureError, ReproError, listing
 from regional_explorer.exploration.measurements import Measurements
-from regional_explorer.exploration.results import Roofline
 from regional_explorer.insight.code_store import Insights
 from regional_explorer.insight.repro import repro_script
-from regional_explorer.insight.roofline import (
-    TRIALS,
-    bitwise_trials,
-    full_graphs,
-    op_differences,
-    phase_reaches,
-    region_reaches,
-)
 from regional_explorer.measure.benchmark import BenchmarkResults
+from regional_explorer.measure.floor import ProductFile, measure_floor
 from regional_explorer.measure.partitions import reconcile
-from regional_explorer.measure.rates import copy_bandwidth
 from regional_explorer.measure.rounds import StopReason, check_budget
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.action import Action, ActionKind
@@ -60,6 +51,7 @@ from regional_explorer.record.benchmark import PartitionTiming, VariantName
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.environment import Environment
 from regional_explorer.record.expected import compile_rate, compiles_seen, expected_compile_s, expected_plan_s
+from regional_explorer.record.floor import Floor
 from regional_explorer.record.graph import Graph, GraphKind
 from regional_explorer.record.grouping import Kept
 from regional_explorer.record.partition import Partition, State
@@ -72,8 +64,8 @@ from regional_explorer.record.plan_file import (
     wrong_when_explored,
 )
 from regional_explorer.record.profile import Profile
+from regional_explorer.record.region_code import template_times
 from regional_explorer.record.regions import region_timings
-from regional_explorer.record.roofline import BitwiseTrial, borders, launches, roundings
 from regional_explorer.record.session import Session
 from regional_explorer.record.tuning import Suggestion, Tuning
 from regional_explorer.regions.select import Assignment, assign, members
@@ -183,6 +175,7 @@ class Live:
         self.insights = Insights(self.program)
         self.profile: Profile | None = None
         self.tuning: Tuning | None = None
+        self.floor: Floor | None = None
         self.suggestions: dict[str, tuple[Suggestion, ...]] = {}  # the measured ones, by settings of torch
         self.marked_in: dict[str, Sequence[Graph]] = {}
         self.other_ops: tuple[Diagnostic, ...] = ()
@@ -232,6 +225,7 @@ class Live:
         with contextlib.closing(crew), bench.closing():
             found = tune(bench, limits, ledger, keep)
             keep(found)
+        self.floor = bench.floor or self.floor
         StopReason(found.stopped).raise_interrupt()
 
     def _remember_compared(self, program: Program, results: BenchmarkResults) -> None:
@@ -266,47 +260,11 @@ class Live:
         with bench.closing():
             measure_suggestions(bench, found, budget_s, keep)
 
-    def roofline(self, run: Run, *, bitwise: bool) -> Roofline:
-        """Compare the plan with full Inductor; see ``Exploration.roofline``."""
-        bandwidth, ops, trials = None, None, tuple[BitwiseTrial, ...]()
-        untimed = run.threads.run_untimed
-        reach = phase_reaches(self.session)
-        cost = self.session.full_cost
-        full_s = cost.seconds if cost else 0.0  # seconds of a compile of the whole call
-        trials_s = full_s * len(TRIALS) if bitwise else 0.0
-        whole, reading = run.part(0.0, 0.3, then_s=full_s + trials_s), run.part(0.3, 0.4, then_s=trials_s)
-        whole_graphs = untimed(lambda: full_graphs(self.program, whole))
-        for region in self.session.plan.regions:
-            untimed(partial(self.insights.read, region.name, reading))
-        full = {graph_id: graph for graph_id, graph in whole_graphs.items() if graph.code.problem is None}
-        session = self.session
-        crossing = borders(session, full)
-        if not run.cancelled():
-            run.estimate(trials_s or None)
-            run.progress("measuring the copy bandwidth", 0.4)
-            largest = max((border.fused_bytes for border in crossing), default=0)
-            bandwidth = run.threads.run_timed(lambda: copy_bandwidth(session.environment.device, largest))
-        if not run.cancelled():
-            run.progress("comparing ops with their decompositions", 0.5)
-            ops = untimed(lambda: op_differences(self.variants))
-        if bitwise and not run.cancelled():
-            trying = run.part(0.5, 1.0)
-            trials = untimed(lambda: bitwise_trials(self.variants, TRIALS, trying, full_s))
-        left_out = {graph_id: graph.code.problem for graph_id, graph in whole_graphs.items() if graph_id not in full}
-        problems = [f"The graph {graph_id} is left out: {problem}." for graph_id, problem in left_out.items()]
-        if run.cancelled():
-            problems.append("Cancelled: the remaining steps are left out.")
-        return Roofline(
-            reach=reach,
-            regions=region_reaches(session, reach[-1]),
-            borders=crossing,
-            launches=launches(session, full) if full else None,
-            roundings=roundings(session, full),
-            ops=ops,
-            trials=trials,
-            bandwidth=bandwidth,
-            problems=tuple(problems),
-        )
+    def measure_floor(self, budget_s: float, run: Run) -> None:
+        """Measure the floor of the call, and keep it; see ``Exploration.floor``."""
+        templates = template_times(self.session)
+        environment = self.present_environment()
+        self.floor = measure_floor(self.program, environment, run, budget_s, ProductFile(), templates)
 
     def save_artifacts(self, folder: ArtifactFolder, run: Run) -> None:
         """Compile stale partitions, and save the artifacts of the plan; see ``Exploration.save_artifacts``."""
@@ -350,7 +308,7 @@ class Live:
         if self.is_open:
             self.program.follow_trace()
             results = self.measurements.revision, self.insights.revision, self.call.mode
-            found = self.profile, self.tuning, *self.suggestions.values()
+            found = self.profile, self.tuning, self.floor, *self.suggestions.values()
             revision = (self.program.revision(), *results, *found)
         if self._snapshot is None or (revision is not None and self._snapshot[0] != revision):
             self._snapshot = (revision, self._new_session())
@@ -385,6 +343,7 @@ class Live:
             trace_s=self.trace_s,
             profile=self.profile,
             tuning=self.tuning,
+            floor=self.floor,
             suggestions=self.suggestions.get(settings_text(), ()) if self.suggestions else (),
         )
         compiled = tuple(program.store.artifacts), costs, len(_COMPILES_SEEN)

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from regional_explorer.errors import MeasureError, MissingPackageError, require_notebook, user_facing_methods
 from regional_explorer.picture.page_records import groups_of
-from regional_explorer.record.artifact import BoundBy, Kernel, KernelTime
 from regional_explorer.record.benchmark import VariantName
 from regional_explorer.record.figure import Figure
-from regional_explorer.record.region_code import partition_codes
 from regional_explorer.record.regions import region_timings_of_whole_call
 from regional_explorer.record.session import Session
 from regional_explorer.record.speeds import interval_ends
@@ -100,38 +98,6 @@ class Plots:
         axes.legend()
         return axes
 
-    def roofline(self, ax: Axes | None = None) -> Axes:
-        """Draw each kernel by its operations per byte and its speed, under the highest rates measured on this machine.
-
-        Raises:
-            MeasureError: no kernel with known operations and bytes was timed.
-        """
-        timed = [
-            (code.partition.region, linked.kernel, time)
-            for code in partition_codes(self._session)
-            if code.times is not None and code.times.problem is None
-            for linked, time in zip(code.kernels, code.times.kernels, strict=True)
-            if time is not None and linked.kernel.operations and linked.kernel.bytes_moved
-        ]
-        axes = self._axes(ax, timed, "run ex.kernel_times() first.")
-        for region in dict.fromkeys(region for region, _, _ in timed):
-            points = [_point(kernel, time) for name, kernel, time in timed if name == region]
-            colour = paint(self._session.plan.numbers[region]).light.stroke
-            axes.plot(*zip(*points, strict=True), "o", label=clean(region), color=colour)
-        places = [_point(kernel, time)[0] for _, kernel, time in timed]
-        span = [min(places) / 2.0, max(places) * 2.0]
-        bounds = [(kernel, time) for _, kernel, time in timed if time.bound_s]
-        copied = [(k.bytes_moved or 0) / (t.bound_s or 1.0) for k, t in bounds if t.bound_by is BoundBy.COPY]
-        computed = [(k.operations or 0) / (t.bound_s or 1.0) for k, t in bounds if t.bound_by is BoundBy.MATRIX]
-        if copied:
-            axes.plot(span, [1e-9 * max(copied) * end for end in span], "-", color=LIGHT.edge, label="copying")
-        if computed:
-            axes.axhline(1e-9 * max(computed), linestyle="--", color=LIGHT.edge, label="matrix products")
-        axes.set(xscale="log", yscale="log", xlabel="operations per byte", ylabel="10⁹ operations per second")
-        axes.set_title(clean(self._session.title))
-        axes.legend()
-        return axes
-
     def timeline(self, ax: Axes | None = None) -> Axes:
         """Draw the ops of one eager call in the order they run, a row for each graph, coloured by module.
 
@@ -185,19 +151,12 @@ def _whiskers_ms(figures: Sequence[Figure]) -> list[list[float]]:
     ]
 
 
-def _point(kernel: Kernel, time: KernelTime) -> tuple[float, float]:
-    """Return the operations of a kernel per byte, and its billions of operations per second."""
-    operations = kernel.operations or 0
-    return operations / (kernel.bytes_moved or 1), 1e-9 * operations / time.seconds.value
-
-
 # ------------------------------------------------------------------------------------------------------ in saved pages
 
 DRAWINGS: Mapping[str, tuple[str, str]] = {
     "gain": ("Gain", "The time that each region, measured alone, and the whole plan save in each call, with intervals"),
     "waterfall": ("Where the gain comes from", "What each change of the plan found saves of the time of torch.compile"),
     "samples": ("Samples", "The time of a call in each round, by variant"),
-    "roofline": ("Roofline", "Kernels by operations per byte and speed, under the highest rates of this machine"),
     "timeline": ("Timeline", "The ops of one eager call in the order they run, coloured by module"),
 }
 """The title and the description of each drawing."""

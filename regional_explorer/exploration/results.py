@@ -1,4 +1,4 @@
-"""The results of an exploration: tables, pictures, texts and files of its session; code, stages, roofline, a search."""
+"""The results of an exploration: tables, pictures, texts and files of its session; code, stages, floor, a search."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from regional_explorer.compiler.progress_line import reporting
 from regional_explorer.compiler.run import PLAIN_RUN
 from regional_explorer.errors import (
     InvalidArgumentError,
+    MeasureError,
     NotCompiledError,
     PlanError,
     SessionError,
@@ -31,21 +32,13 @@ from regional_explorer.page.report import page_html, session_html, session_text
 from regional_explorer.picture.svg import session_svg
 from regional_explorer.record.artifact import ArtifactCode, CodeDiff
 from regional_explorer.record.files import dump_session, file_path, load_session, save_plan, write_file
+from regional_explorer.record.floor import Floor
 from regional_explorer.record.gpu_targets import GpuTarget
 from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Plan, the_region
 from regional_explorer.record.plan_file import ExplorationRecord
-from regional_explorer.record.profile import Bandwidth
+from regional_explorer.record.reach import phase_reaches, reach_of
 from regional_explorer.record.region_code import Coverage, PartitionCode, partition_codes, region_code, total_coverage
-from regional_explorer.record.roofline import (
-    BitwiseTrial,
-    Border,
-    Launches,
-    OpDifference,
-    PhaseReach,
-    RegionReach,
-    Roundings,
-)
 from regional_explorer.record.session import Session
 from regional_explorer.record.stages import PartitionStages, check_followed, region_stages
 from regional_explorer.record.tuning import Tuning
@@ -61,11 +54,11 @@ from regional_explorer.tables.code import (
     stage_nodes_table,
     stages_table,
 )
+from regional_explorer.tables.floor import floor_sentence, floor_table, gain_table
 from regional_explorer.tables.frame import ShownFrame, table_csv
 from regional_explorer.tables.plan import kept_table, measured_plans, partitions_table, runs_table
 from regional_explorer.tables.profile import op_times_table
 from regional_explorer.tables.regions import passes_table, regions_table
-from regional_explorer.tables.roofline import borders_table, ops_table, reach_table, region_reach_table, trials_table
 from regional_explorer.tables.table import TEXT_WIDTH, Table
 from regional_explorer.tables.tuning import (
     SuggestionList,
@@ -162,7 +155,7 @@ class Results:
 
     @property
     def plot(self) -> Plots:
-        """Drawings by matplotlib: ``gain()``, ``waterfall()``, ``samples()``, ``roofline()``, ``timeline()``.
+        """Drawings by matplotlib: ``gain()``, ``waterfall()``, ``samples()``, ``timeline()``.
 
         Raises:
             MissingPackageError: matplotlib is not installed.
@@ -170,7 +163,7 @@ class Results:
         return Plots(self.session)
 
     def code(self, name: str | None = None) -> RegionCode:
-        """Return the generated code of a region that ``ex.code(name)``, ``ex.roofline()`` or others have read so far.
+        """Return the generated code of a region that ``ex.code(name)`` or other calls have read so far.
 
         Without a name, the plan must have only one region.
 
@@ -187,6 +180,16 @@ class Results:
             NotCompiledError: the region was not compiled, or ``ex.stages(name)`` was not called.
         """
         return RegionStages.of(self.session, self.code(name))
+
+    def floor(self) -> FloorResult:
+        """Return the least time of the call on its machine, as ``ex.floor()`` has measured it, and what is left.
+
+        Raises:
+            MeasureError: it was not measured.
+        """
+        result = FloorResult(self.session)
+        _ = result.record
+        return result
 
     def suggest(self) -> SuggestionList:
         """Suggest regions: repeated modules, chains between matrix products, norms, the loss, the whole graph.
@@ -270,7 +273,7 @@ def compare(*views: Results | Session) -> ShownFrame:
     return runs_table([view.session if isinstance(view, Results) else view for view in views]).dataframe()
 
 
-# --------------------------------------------------------------------------------------- code, stages, roofline, search
+# --------------------------------------------------------------------------------------- -- code, stages, floor, search
 
 
 class CodeResult(ABC):
@@ -522,49 +525,32 @@ class RegionStages(CodeResult):
 
 
 @dataclass(frozen=True, repr=False)
-class Roofline(CodeResult):
-    """Full Inductor as the roofline of a plan; it displays as text or HTML.
+class FloorResult(CodeResult):
+    """The floor of a call in a session, and the gain of ``torch.compile`` that the plan reaches; text or HTML."""
 
-    ``reach`` is the part of full's gain that the plan reaches, ``regions`` the gain of each region, ``borders`` the
-    data that crosses the borders of regions. ``launches`` are the kernels that run, None if full's code is not known.
-    ``ops`` are the ops that full computes differently, None if they were not compared, ``roundings`` the roundings that
-    it leaves out. ``trials`` show which config makes full bitwise equal to eager. ``problems`` say what could not be
-    determined.
-    """
-
-    reach: tuple[PhaseReach, ...]
-    regions: tuple[RegionReach, ...]
-    borders: tuple[Border, ...]
-    launches: Launches | None
-    roundings: Roundings
-    ops: tuple[OpDifference, ...] | None = ()
-    trials: tuple[BitwiseTrial, ...] = ()
-    bandwidth: Bandwidth | None = None
-    problems: tuple[str, ...] = ()
+    session: Session
 
     @property
-    def border_frame(self) -> pd.DataFrame:
-        """One row per border: its tensors and bytes, the part that full fuses away, and the most time this saves."""
-        return borders_table(self.borders, self.bandwidth, self.reach).dataframe()
+    def record(self) -> Floor:
+        """The floor."""
+        if self.session.floor is None:
+            raise MeasureError("The floor of this call was not measured: ex.floor().")
+        return self.session.floor
 
     @property
-    def op_frame(self) -> pd.DataFrame:
-        """One row per op that Inductor decomposes: its count, how many are bitwise equal, and the differences."""
-        return ops_table(self.ops or (), self.roundings).dataframe()
+    def sentence(self) -> str:
+        """What is left above the floor, in a sentence."""
+        return floor_sentence(self.record, reach_of(self.session))
 
     @property
-    def region_frame(self) -> pd.DataFrame:
-        """One row per region: its gain, and its share of the gain of full."""
-        return region_reach_table(self.regions).dataframe()
+    def frame(self) -> pd.DataFrame:
+        """One row per kind of product: its least time by any library here, and ATen's; then the moved bytes."""
+        return floor_table(self.record, reach_of(self.session)).dataframe()
 
     def _tables(self) -> Iterator[Table[Any]]:
-        yield reach_table(self.reach, self.launches, self.problems)
-        yield region_reach_table(self.regions)
-        if self.launches is not None:
-            yield borders_table(self.borders, self.bandwidth, self.reach)
-        if self.ops is not None:
-            yield ops_table(self.ops, self.roundings)
-        yield trials_table(self.trials)
+        yield floor_table(self.record, reach_of(self.session))
+        if reaches := phase_reaches(self.session):
+            yield gain_table(reaches)
 
     def __str__(self) -> str:
         """Return the tables as text."""

@@ -115,21 +115,21 @@ def moved_bytes(target: Any, inputs: Any, outputs: Any) -> int:
     """Return the least bytes that an op reads and writes: each input and output once; a view moves none."""
     if target is operator.getitem:
         return 0
-    read, written = list(_dense_tensors(inputs)), list(_dense_tensors(outputs))
+    read, written = list(dense_tensors(inputs)), list(dense_tensors(outputs))
     input_storages = {storage_key(tensor) for tensor in read}
     if not writes_inputs(target) and all(storage_key(tensor) in input_storages for tensor in written):
         return 0
-    return sum(map(_tensor_bytes, read + written))
+    return sum(map(tensor_bytes, read + written))
 
 
-def _dense_tensors(values: Any) -> list[torch.Tensor]:
+def dense_tensors(values: Any) -> list[torch.Tensor]:
     """Return the dense tensors among nested arguments or results."""
     leaves: list[Any] = []
     fx.node.map_aggregate(values, leaves.append)
     return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided]
 
 
-def _tensor_bytes(tensor: torch.Tensor) -> int:
+def tensor_bytes(tensor: torch.Tensor) -> int:
     """Return the bytes behind a tensor; elements that a broadcast repeats count once."""
     elements = 1
     for size, stride in zip(tensor.shape, tensor.stride(), strict=True):

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache, partial
 from typing import Any
 
-import numpy as np
 import torch
 
-from regional_explorer.errors import count
 from regional_explorer.measure.clock import clock_for
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.profile import Bandwidth
-from regional_explorer.record.statistics import median_figure
 
-COPIED_BYTES = 128 << 20
-"""The maximum bytes that one copy to fresh memory reads, and writes: more than caches hold."""
-COPIES = 15
 STEPS = tuple(1 << power for power in range(14, 29))
 """The bytes that are moved to find a rate; memory that fits into a cache moves faster."""
 LARGE_MOVE = 1 << 22
@@ -30,8 +23,6 @@ PRODUCT_SIZES = (64, 128, 256, 512, 1024)
 """The largest product need not be the fastest; in a dtype without CPU instructions it takes many seconds."""
 BURST_SHARE = 1 / 6
 """The time of one burst, as a share of the budget of the rounds between which it runs; there are up to six bursts."""
-COPIES_S = 2.0
-"""The seconds after which no further copy to fresh memory begins."""
 RATE_SPREAD = 1.25
 """Rates vary: a kernel up to this factor faster than its bound is at its limit; a faster one has no known bound."""
 
@@ -156,30 +147,13 @@ def _rates(device: str, _threads: int, _precision: str) -> Rates:
     return Rates(device)
 
 
-def copy_bandwidth(device: str, copied_bytes: int = COPIED_BYTES) -> Bandwidth:
-    """Return the bytes per second that ``device`` copies to fresh memory, as eager ops do.
-
-    Reads and writes count. The rate is the median of copies of ``copied_bytes``, at most ``COPIED_BYTES``, and no
-    bound: memory in use is faster.
-    """
-    device = device.partition(" ")[0]
-    copied = min(max(copied_bytes, STEPS[0]), COPIED_BYTES)
-    source = torch.ones(copied // 4, dtype=torch.float32, device=device)
-    times = _seconds(device, source.clone, COPIES, COPIES_S)
-    host_note = "" if device.startswith("cuda") else f", {count(torch.get_num_threads(), 'thread')}"
-    copies = f"{count(len(times), 'copy', 'copies')} of {copied >> 10:,} KiB"
-    how = f"median of {copies} to fresh memory, reads and writes counted{host_note}"
-    return Bandwidth(median_figure(2 * copied / np.array(times)), how)
-
-
-def _seconds(device: str, call: Callable[[], object], calls: int, limit_s: float = math.inf) -> list[float]:
-    """Return the seconds of up to ``calls`` calls, at least one, after a call that is not timed."""
+def _seconds(device: str, call: Callable[[], object], calls: int) -> list[float]:
+    """Return the seconds of ``calls`` calls, after a call that is not timed."""
     clock = clock_for(device)
     stamps: list[tuple[Any, Any]] = []
     with torch.no_grad():
         call()
-        end_s = time.perf_counter() + limit_s
-        while len(stamps) < calls and (not stamps or time.perf_counter() < end_s):
+        for _ in range(calls):
             clock.flush()
             begin = clock.stamp()
             result = call()

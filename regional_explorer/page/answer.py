@@ -27,7 +27,7 @@ from regional_explorer.record.statistics import CONFIDENCE
 from regional_explorer.record.tuning import EAGER
 from regional_explorer.style.css import PAGE, TONES, TRENDS, page_css, toned
 from regional_explorer.style.element import SHORT, Node, clean, node, style_sheet, to_html
-from regional_explorer.style.formats import NONE, between, duration, interval, times, with_interval
+from regional_explorer.style.formats import NONE, between, duration, interval, percent, times, with_interval
 from regional_explorer.tables.table import TEXT_WIDTH
 
 MOST_NAMED = 3
@@ -162,6 +162,7 @@ def sentences(answer: Answer, *, first: bool = True, with_times: bool = True) ->
             _search_result(answer),
             "" if _begins_with_results(answer) else _results(answer),
             _cost(answer),
+            _left(answer),
             _regions(answer),
         ),
     )
@@ -256,6 +257,14 @@ def _cost(answer: Answer) -> str:
     repaid = f", repaid after {steps_text(answer.repaid_after)} {_calls(answer)}" if answer.repaid_after else ""
     full = f"; with torch.compile it took {duration(answer.full_waited_s)}" if answer.full_waited_s else ""
     return f"Compiling took {duration(answer.waited_s)}{warm}{repaid}{full}."
+
+
+def _left(answer: Answer) -> str:
+    """Return what a better plan could save at most; empty if the floor of the call is unknown."""
+    if answer.left is None:
+        return ""
+    floor = f"the floor of a {_call(answer)} on this machine is {duration(answer.floor_s)}"
+    return f"At most {percent(answer.left)} of the time under {answer.fastest} can be saved: {floor}."
 
 
 def _regions(answer: Answer) -> str:

@@ -27,6 +27,7 @@ from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Selector, SelectorKind
 from regional_explorer.record.profile import OUTSIDE, ProfileKind
+from regional_explorer.record.reach import reach_of
 from regional_explorer.record.regions import region_timings_of_whole_call
 from regional_explorer.record.session import Session, derived
 from regional_explorer.record.speeds import (
@@ -183,6 +184,12 @@ class Answer(Record, frozen=True, omit_defaults=False):
     """Regions that cannot be compiled."""
     not_compiled: Count = 0
     """How many pieces are not compiled."""
+    floor_s: Seconds | None = None
+    """The floor of a call; None if it is unknown, or above a measured time."""
+    fastest: str = ""
+    """The word of the fastest plan that was measured, beside the floor."""
+    left: Quantity | None = None
+    """The largest share of that plan's time that another plan could save."""
     noise: str = ""
     """What else the machine did, in words."""
     findings: tuple[AnswerFinding, ...] = ()
@@ -482,6 +489,8 @@ def answer_of(session: Session) -> Answer:
     use = _use(speeds, found, {word: s for word, s in waits.items() if s is not None}, of_search=of_search)
     if state is AnswerState.ANSWERED and not use:
         state = AnswerState.NO_VERDICT
+    reach = reach_of(session)
+    left = None if reach is None else reach.left
     alone = () if state is AnswerState.WRONG else region_timings_of_whole_call(session).values()
     return Answer(
         state=state,
@@ -514,6 +523,9 @@ def answer_of(session: Session) -> Answer:
         over_trace=any(timing.over_trace for timing in alone),
         failed=tuple(dict.fromkeys(part.region for part in session.partitions if part.state is State.FAILED)),
         not_compiled=sum(part.state is State.STALE for part in session.partitions),
+        floor_s=reach.floor.seconds if reach and left is not None else None,
+        fastest=reach.title if reach else "",
+        left=left,
         noise=session.noise.sentence,
         findings=tuple(large[:MOST_FINDINGS]),
         more=len(findings) - len(large[:MOST_FINDINGS]),

@@ -10,7 +10,7 @@ from functools import cached_property
 from msgspec.structs import fields
 
 from regional_explorer.record import Record
-from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, Kernel
+from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, Kernel, KernelKind
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.graph import Graph, Node, Role, SourceLine
 from regional_explorer.record.grouping import grouped
@@ -139,6 +139,18 @@ def partition_codes(session: Session, other_codes: Mapping[str, ArtifactCode] | 
         code, times = code_and_times if other_codes is None else (other_codes.get(part.id), None)
         if code is not None:
             yield PartitionCode(part, code, tuple(graphs[part.graph][name] for name in part.nodes), times)
+
+
+def template_times(session: Session) -> dict[tuple[str, str], float]:
+    """Return the seconds of kernels from Inductor's templates that were timed, by graph and node that they compute."""
+    timed = (
+        (code.partition.graph, linked, time.seconds.value)
+        for code in partition_codes(session)
+        if code.times is not None and code.times.problem is None
+        for linked, time in zip(code.kernels, code.times.kernels, strict=True)
+        if time is not None and linked.kernel.kind is KernelKind.TEMPLATE
+    )
+    return {(graph, node.name): seconds for graph, linked, seconds in timed for node in linked.nodes}
 
 
 def grouped_by_artifact(parts: Iterable[PartitionCode]) -> list[list[PartitionCode]]:

@@ -27,6 +27,7 @@ from regional_explorer.record.benchmark import (
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.environment import Environment
 from regional_explorer.record.figure import QUIET, Noise
+from regional_explorer.record.floor import Floor
 from regional_explorer.record.graph import Graph, GraphBreak
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan import Plan
@@ -86,6 +87,8 @@ class Session(Record, frozen=True, dict=True):
     """The peak memory of the variants."""
     profile: Profile | None = None
     """The eager time of every op."""
+    floor: Floor | None = None
+    """The least time of the call on this machine."""
     dynamic: bool | None = None
     """The option ``dynamic`` of the trace."""
     late_graphs: tuple[str, ...] = ()

@@ -22,21 +22,8 @@ from regional_explorer.record.tuning import Suggestion, SuggestionKind, as_measu
 from regional_explorer.regions.describe import selectors_for
 from regional_explorer.regions.instances import Instance, direct_feeds
 from regional_explorer.regions.select import picked_origins
+from regional_explorer.torch_api.products import is_product
 
-PRODUCTS = (
-    "addmm",
-    "addmv",
-    "baddbmm",
-    "bmm",
-    "convolution",
-    "_grouped_mm",
-    "mm",
-    "mv",
-    "_trilinear",
-    "mkldnn_rnn_layer",
-)
-"""Ops that eager and compiled code leave to a library, by their names in ATen; ``ATTENTION`` is a group of them."""
-ATTENTION = ("_scaled_dot_product", "_flash_attention", "_efficient_attention")
 NORMS = frozenset({"batch_norm", "group_norm", "instance_norm", "layer_norm", "local_response_norm", "rms_norm"})
 """Norms that are one op of the program."""
 FEWEST_FUSED = 2
@@ -126,7 +113,7 @@ class _Program:
         self.parts = grouped(
             (node.origin, node.op) for graph in running for node in graph.ops if node.origin is not None
         )
-        self.products = {origin for origin in self.parts if any(map(_is_product, self.parts[origin]))}
+        self.products = {origin for origin in self.parts if any(map(is_product, self.parts[origin]))}
         self.fusable = {
             origin
             for origin, parts in self.parts.items()
@@ -287,7 +274,7 @@ class _Program:
         """Return the name of a matrix product in the program, or its ATen name if other ops share that name."""
         op = self.ops[product].op
         ops = {origin for origin, node in self.ops.items() if node.op == op and origin in self.parts}
-        return op if ops <= self.products else next(part for part in self.parts[product] if _is_product(part))
+        return op if ops <= self.products else next(part for part in self.parts[product] if is_product(part))
 
     # --------------------------------------------------------------------------------------------- norms and loss
 
@@ -344,10 +331,6 @@ class _Program:
             if node.origin in set(origins)
         }
         return selectors_for(names, self.graphs)
-
-
-def _is_product(op: str) -> bool:
-    return op in PRODUCTS or op.startswith(ATTENTION)
 
 
 def _module_selector(modules: _Modules) -> Selector:

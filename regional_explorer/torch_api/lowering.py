@@ -19,7 +19,6 @@ from torch import fx
 from torch._inductor import debug, dependencies, ir, scheduler
 from torch._inductor.codecache import PyCodeCache
 from torch._inductor.codegen import cpp, triton, wrapper_fxir
-from torch._inductor.decomposition import select_decomp_table
 from torch._inductor.fx_utils import count_flops_fx
 from torch._inductor.utils import sympy_product
 from torch._inductor.virtualized import V
@@ -30,7 +29,7 @@ from regional_explorer.record.grouping import grouped
 from regional_explorer.record.plan import Preparation
 from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.compile_notes import counting_patterns, recording_warnings
-from regional_explorer.torch_api.graphs import computes_nothing, is_random_op
+from regional_explorer.torch_api.graphs import computes_nothing
 from regional_explorer.torch_api.inductor import write_code
 
 if TYPE_CHECKING:
@@ -539,14 +538,3 @@ def _shared_bytes(first: Any, second: Any) -> int:
         for launch in (Launch("", V.graph, [first]), Launch("", V.graph, [second]))
     )
     return sum(least_bytes({name: deps for name, deps in first_accesses.items() if name in second_accesses}).values())
-
-
-def decomposition_of(node: fx.Node) -> Callable[..., Any] | None:
-    """Return Inductor's decomposition of an op; None without one, or if the two cannot be compared."""
-    target = node.target
-    if computes_nothing(node) or not isinstance(target, torch._ops.OpOverload):
-        return None
-    if target._schema.is_mutable or is_random_op(node):
-        return None
-    decomposition: Callable[..., Any] | None = select_decomp_table().get(target)
-    return decomposition

@@ -8,7 +8,6 @@ from typing import Any
 from unittest import mock
 
 import torch
-import torch._functorch.config as functorch_config
 import torch._inductor.config as inductor_config
 import torch._inductor.graph
 from torch import fx
@@ -96,25 +95,6 @@ def reporting_lite_ops(on_op: Callable[[int | None, bool], None]) -> Iterator[No
     with (
         inductor_config.patch(force_disable_caches=True),
         mock.patch.object(torch._inductor.graph, "should_fallback_by_default", decide),
-    ):
-        yield
-
-
-@contextlib.contextmanager
-def marks_ignored() -> Iterator[None]:
-    """Context manager: let ``fallback_by_default`` leave marked ops to eager code too, and cache nothing.
-
-    The keys of the caches do not contain that marks were ignored.
-    """
-
-    def never(_node: fx.Node) -> bool:
-        return False
-
-    with (
-        inductor_config.patch(fx_graph_cache=False),
-        functorch_config.patch(enable_autograd_cache=False),
-        mock.patch.object(torch._inductor.utils, "_needs_inductor_compile", never),
-        mock.patch.object(torch.fx.passes.regional_inductor, "_needs_inductor_compile", never),
     ):
         yield
 

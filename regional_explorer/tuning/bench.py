@@ -115,6 +115,12 @@ class Bench(Protocol[P]):
     def full(self) -> tuple[TimedCall, float]:
         """Return the call under plain ``torch.compile``, and the seconds of its compile; raise if it fails."""
 
+    def floor_s(self, limit_s: float) -> float | None:
+        """Return the floor of the call; products whose time is not known yet are measured for ``limit_s`` at most.
+
+        None if the machine was busy: the floor may be lower then.
+        """
+
     def pieces(self, prepared: P, budget_s: float) -> Sequence[TimedPiece]:
         """Record the inputs of each kind of partition of a compiled plan, and time it alone."""
 

@@ -35,6 +35,7 @@ from regional_explorer.measure.alone import (
 )
 from regional_explorer.measure.benchmark import BenchmarkResults, check_numerics
 from regional_explorer.measure.clock import TimedCall
+from regional_explorer.measure.floor import ProductFile, measure_floor
 from regional_explorer.measure.memory import gauge_for, memory_peak
 from regional_explorer.measure.numerics import error_in_words
 from regional_explorer.measure.partitions import distinct_kinds
@@ -46,6 +47,7 @@ from regional_explorer.record.artifact import launches_in
 from regional_explorer.record.benchmark import MemoryPeak, NumericsVerdict, Phase, VariantName, Verdict
 from regional_explorer.record.environment import Environment
 from regional_explorer.record.figure import Figure, exactly
+from regional_explorer.record.floor import Floor
 from regional_explorer.record.graph import GraphKind, kept_for_backward
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.plan import Direction, Plan, Region, Tracing
@@ -109,6 +111,7 @@ class LiveBench:
     ) -> None:
         self.variants = variants
         self.repeats = ""
+        self.floor: Floor | None = None
         self._environment = environment
         self._shorter: LiveBench | None = None
         self._crew = crew
@@ -391,6 +394,12 @@ class LiveBench:
         self._full.costs.append(compiled.cost)
         self._crew.longest_s = max(self._crew.longest_s, compiled.cost.seconds)
         return dataclasses.replace(self.variants.get(VariantName.FULL), name=TORCH_COMPILE), compiled.cost.seconds
+
+    def floor_s(self, limit_s: float) -> float | None:
+        """Return the floor of the call; None if products were measured only on a busy machine."""
+        program, run = self.variants.program, self.context.run.silent()
+        self.floor = measure_floor(program, self._environment, run, limit_s, ProductFile())
+        return None if self.floor.busy else self.floor.seconds
 
     def peak_memory(self, call: TimedCall, limit_s: float) -> MemoryPeak | None:
         """Return the peak memory of a call; None if this system cannot measure it."""

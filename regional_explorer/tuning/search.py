@@ -35,6 +35,8 @@ from regional_explorer.tuning.tries import FINAL_SHARE, FINALISTS, Tries
 
 SHORTER_SHARE = 0.5
 """The largest share of the budget for plans on a shorter call."""
+FLOOR_SHARE = 0.03
+"""The largest share of the budget for measuring products of the call that no process has measured on this machine."""
 CARRY_COSTS = 0.8
 """The cost of the first plan that is carried from the shorter call to the call, in compiles of ``torch.compile``.
 
@@ -101,12 +103,15 @@ class _Search(Generic[P]):
     def go(self) -> None:
         """Try what the budget allows, and compare the best."""
         self.tries.measure_references()
+        with self.time.step("timing", "measuring the floor of the call", timed=True):
+            self.tries.floor_s = self.bench.floor_s(self.time.share_s(FLOOR_SHARE))
         self._try_shorter()
         self._try_layers()
         self.stages.try_likeliest()
         self.stages.try_tracings()
         self._try_others()
-        self.stages.try_pieces()
+        if not self.tries.is_at_floor:
+            self.stages.try_pieces()
         self._compare_finalists()
 
     def _try_layers(self) -> None:

@@ -50,6 +50,10 @@ The first plan is compiled alone: it shows what the others will cost.
 """
 FINALISTS = 3
 
+NOTHING_LEFT = 0.02
+"""The share of a call that a plan may take beyond the call's floor when no further plan is tried."""
+AT_FLOOR = "the best is at the floor of the call"
+
 NOT_BITWISE = "its results are right, but not equal to eager's to the bit"
 BUDGET = "the budget was too short"
 
@@ -59,7 +63,7 @@ class Tries(Generic[P]):
 
     ``candidates`` are the plans that were tried or left out, ``ready`` those that are compiled and right, with their
     traces, and ``references`` the calls that every plan is compared with; each by title. ``time`` is the clock of the
-    search. ``after_batch`` is called after each batch.
+    search, ``floor_s`` the floor of a call, if it is known. ``after_batch`` is called after each batch.
 
     With ``before``, the time at which they have to end, they are the tries on the shorter call of the search whose
     clock is ``clock``: no memory is read.
@@ -78,6 +82,7 @@ class Tries(Generic[P]):
         self.candidates: dict[str, Candidate] = {}
         self.ready: dict[str, P] = {}
         self.references: dict[str, TimedCall] = {}
+        self.floor_s: float | None = None
         self.time = (
             clock.on_another_call(bench, self._so_far) if clock else Spending(bench, limits.budget_s, self._so_far)
         )
@@ -152,7 +157,9 @@ class Tries(Generic[P]):
             if candidate.title in self._by_title:
                 continue
             self.candidates[candidate.title] = candidate
-            if not self._has_time(candidate, [other for other, _ in batch.values()]):
+            if self.is_at_floor:
+                self.leave_out(candidate, AT_FLOOR)
+            elif not self._has_time(candidate, [other for other, _ in batch.values()]):
                 needs = f"it would take about {duration(self.time.cost_s(candidate))} to compile and time"
                 self.leave_out(candidate, f"{BUDGET}: {needs}")
             elif (prepared := self._prepare(candidate)) is not None:
@@ -385,6 +392,14 @@ class Tries(Generic[P]):
     def best(self) -> str | None:
         """The title of the fastest plan that can be chosen; None without one."""
         return next(iter(self.fastest_first()), None)
+
+    @property
+    def is_at_floor(self) -> bool:
+        """Whether no plan can be much faster than the best one."""
+        best_s = None if self.best is None else self._by_title[self.best].time_s
+        if best_s is None or self.floor_s is None:
+            return False
+        return 0.0 <= 1.0 - self.floor_s / best_s.value <= NOTHING_LEFT
 
     def measure(
         self,

@@ -16,7 +16,6 @@ from torch._inductor.compile_fx import compile_fx
 from torch._inductor.graph import GraphLowering
 
 import regional_explorer as rx
-from regional_explorer.insight.roofline import full_graphs
 from regional_explorer.record.plan import AS_TORCH_COMPILE, FROZEN
 from regional_explorer.torch_api import inductor
 from tests.shared.checks import BEFORE_2_13
@@ -321,13 +320,6 @@ def test_equal_graphs_of_different_tracings_are_compiled_separately():
         [switch.known_workpiece.fingerprint for switch in ex.live.program.stale().values()] for ex in (one, other)
     ]
     assert prints[0] != prints[1]
-
-
-def test_the_whole_graph_has_the_code_of_one_region():
-    args = (floats(4, 8), floats(6, 8))
-    ex = rx.explore(transposed, args, plan=rx.Plan(tracing=AS_TORCH_COMPILE)).mark("r", ops="*")
-    whole = [normalized(of.code.text) for of in full_graphs(ex.live.program).values()]
-    assert whole == [normalized(part.text) for part in ex.code("r", config={}).partitions]
 
 
 @pytest.mark.compiles

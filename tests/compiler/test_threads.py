@@ -145,7 +145,7 @@ USES = {
     "profile": lambda ex, _: ex.profile(0.05),
     "kernel_times": lambda ex, _: ex.kernel_times("a", 0.05),
     "diagnose": lambda ex, _: ex.diagnose("a", 0.05),
-    "roofline": lambda ex, _: ex.roofline(),
+    "floor": lambda ex, _: ex.floor(),
     "retrace": lambda ex, _: ex.retrace(dynamic=True),
     "code": lambda ex, _: ex.code("a", config={"max_fusion_size": 4}),
     "repro": lambda ex, _: ex.repro("a"),
@@ -186,15 +186,14 @@ def test_progress_callback_cannot_edit_while_measuring():
 
 
 @pytest.mark.compiles
-@pytest.mark.parametrize("name", ["kernel_times", "diagnose", "roofline"])
+@pytest.mark.parametrize("name", ["kernel_times", "diagnose", "floor"])
 def test_edits_are_refused_while_measuring(name):
     """The error does not mention the panel, because none is shown."""
     ex, raised = explore(), []
     ex.benchmark(("regional", "full"), 0.1, regions=False)
 
     run = rx.Run(progress=lambda *_: raised.extend(errors_on_another_thread(lambda: ex.disable("a"))))
-    arguments = {"bitwise": False} if name == "roofline" else {"name": "a", "budget_s": 0.05}
-    getattr(ex, name)(**arguments, run=run)
+    getattr(ex, name)(**({} if name == "floor" else {"name": "a"}), budget_s=0.05, run=run)
     assert {type(error) for error in raised} == {BusyError}
     assert {str(error).partition(" is measuring.")[0] for error in raised} == {f"ex.{name}()"}
     assert not any("panel" in str(error) for error in raised)

@@ -162,7 +162,7 @@ ENTRIES: dict[str, Any] = {
              {"numerics": "close", "max_memory": None, "max_compile_s": None, "keys": None, "ledger": None,
               "apply": False, **CANCELLED}),
     "waterfall": (lambda ex, *a, **k: with_found_plan(ex).waterfall(*a, **k), [0.01], CANCELLED),
-    "roofline": (lambda ex, **k: ex.roofline(**k), [], {"bitwise": False, **CANCELLED}),
+    "floor": (lambda ex, *a, **k: ex.floor(*a, **k), [0.01], CANCELLED),
     "profile": (lambda ex, *a, **k: ex.profile(*a, **k), [0.01], CANCELLED),
     "kernel_times": (lambda ex, *a, **k: ex.kernel_times(*a, **k), ["act", 0.01], CANCELLED),
     "diagnose": (lambda ex, *a, **k: ex.diagnose(*a, **k), ["act", 0.01], CANCELLED),
@@ -200,7 +200,7 @@ def test_odd_arguments_are_accepted_or_refused_with_advice(ex, entry):
         assert all(20 < len(text) < LONGEST for text in refusals)
 
 
-NOTHING_FITS = ("load", "mark modules", "mark subgraphs", "roofline")
+NOTHING_FITS = ("load", "mark modules", "mark subgraphs")
 
 
 @pytest.mark.parametrize("entry", [entry for entry in ENTRIES if entry not in NOTHING_FITS])

@@ -334,7 +334,6 @@ def test_rates_are_measured_with_explicit_dtypes_and_device(monkeypatch):
     monkeypatch.setattr(rates, "_seconds", seconds)
     with torch_setting("default_dtype", torch.float64), torch.device("meta"):
         Rates("cpu").measure([traffic_work(8, 8), product_work(1, "bfloat16")], 3600)
-        rates.copy_bandwidth("cpu:0", MIB)
     assert moved == {("cpu", torch.float32), ("cpu", torch.bfloat16)}
 
 
@@ -373,14 +372,6 @@ def test_rates_of_a_slow_device_are_measured_within_a_time_limit(works, per_s, m
     assert measured.seconds(works[0]) > 0, "the rate of the largest step that was reached stands for larger ones"
     if per_s == 1e12:
         assert not works[0].keys() - measured.fastest.keys(), "a fast device reaches every step"
-
-
-def test_the_copy_bandwidth_is_measured_within_a_time_limit(monkeypatch):
-    now_s = iter(range(1000))
-    monkeypatch.setattr(time, "perf_counter", lambda: float(next(now_s)))
-    found = rates.copy_bandwidth("cpu", MIB)
-    assert "median of 1 copy of 1,024 KiB" in found.how
-    assert found.bytes_per_s.bounds is None
 
 
 def test_rates_are_kept_by_threads_and_precision():

@@ -8,15 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import matplotlib as mpl
-import numpy as np
 import pytest
 from msgspec.structs import replace
 
 from regional_explorer.errors import MeasureError
 from regional_explorer.exploration.plots import DRAWINGS, WHOLE, Plots, drawings
 from regional_explorer.exploration.results import SavedSession, save
-from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, BoundBy, Kernel, KernelKind, KernelTime
-from regional_explorer.record.figure import Figure
 from regional_explorer.record.regions import region_timings_of_whole_call
 from regional_explorer.record.session import Session
 from tests.shared import sessions
@@ -62,21 +59,6 @@ def test_the_timeline_has_a_row_of_ops_for_each_graph() -> None:
     assert [label.get_text() for label in axes.get_yticklabels()] == ["0/forward", "0/backward"]
 
 
-def test_kernels_are_drawn_by_operations_per_byte_under_the_roof() -> None:
-    product = Kernel("mm", KernelKind.EXTERN, bytes_read=1000, bytes_written=1000, operations=8000)
-    times = (KernelTime(Figure(4e-6), 2e-6, BoundBy.MATRIX), KernelTime(Figure(1e-6), 5e-7, BoundBy.COPY))
-    session = sessions.with_code(
-        sessions.training_session(1), ArtifactCode("x", (product, replace(product, operations=1000)))
-    )
-    artifact = session.artifacts["artifact-0/forward"]
-    timed = replace(artifact, kernel_times=ArtifactKernelTimes(times))
-    axes = Plots(replace(session, artifacts={"artifact-0/forward": timed})).roofline()
-    points, copying, products = (np.asarray(line.get_xydata()) for line in axes.lines)
-    assert points == pytest.approx(np.array([[4.0, 2.0], [0.5, 1.0]]))
-    assert copying[0] == pytest.approx(np.array([0.25, 1.0]))  # 2,000 bytes in half a µs
-    assert products[0, 1] == pytest.approx(4.0)  # 8,000 operations in 2 µs
-
-
 def session_with_drawings() -> Session:
     """Return a session with figures for three drawings, whose title is shown neither as markup nor as a formula."""
     name = "<b>&$x_{1$"
@@ -90,7 +72,6 @@ def test_a_saved_page_has_the_drawings_in_folds(tmp_path: Path) -> None:
     assert page.count("<h4>Drawings</h4>") == 1
     for title in ("Gain", "Samples", "Timeline"):
         assert f"<details><summary>{title}</summary>" in page
-    assert "<summary>Roofline</summary>" not in page, "no kernel was timed"
     assert "Drawings" not in save(sessions.training_session(1), tmp_path / "bare.html").read_text(encoding="utf-8")
 
 
@@ -117,7 +98,7 @@ def test_nothing_is_drawn_without_matplotlib_or_if_too_large(monkeypatch: pytest
     assert drawings(session_with_drawings()) == {}
 
 
-@pytest.mark.parametrize("name", ["gain", "samples", "roofline", "timeline"])
+@pytest.mark.parametrize("name", ["gain", "samples", "timeline"])
 def test_a_plot_without_figures_names_the_method_that_measures_them(name: str) -> None:
     with pytest.raises(MeasureError, match=r"nothing to draw yet: run ex\.\w+\(\) first"):
         getattr(Plots(sessions.training_session(1)), name)()

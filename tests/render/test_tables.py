@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 import pytest
+from msgspec import structs
 
 from regional_explorer.exploration.edits import Draft
-from regional_explorer.exploration.results import RegionCode, RegionStages, Results, Roofline, compare
+from regional_explorer.exploration.results import FloorResult, RegionCode, RegionStages, Results, compare
 from regional_explorer.page.report import report, session_html, session_text
 from regional_explorer.record.files import load_session
-from regional_explorer.record.roofline import Launches, Roundings
+from regional_explorer.record.floor import Floor
 from regional_explorer.style.element import to_html, words
 from regional_explorer.style.formats import NONE
 from regional_explorer.tables.frame import MOST_FRAME_ROWS, ShownFrame
@@ -149,14 +150,14 @@ def test_a_title_names_no_unit_if_its_figures_do() -> None:
 def test_every_table_is_shown_and_has_its_columns_when_empty() -> None:
     session = sessions.measured()
     code, stages = RegionCode.of(session, "mlp"), RegionStages("mlp", session, ())
-    found = Roofline((), (), (), Launches(0, 0, 0), Roundings(0, 0))
-    tables = [code.kernels, stages.changes, stages.frame, found.border_frame, found.op_frame, found.region_frame]
+    floor = FloorResult(structs.replace(session, floor=Floor((), 0, 0.0, session.environment)))
+    tables = [code.kernels, stages.changes, stages.frame, floor.frame]
     assert "median_us" in Results(sessions.training_session(1)).timings._repr_html_()
     for table in (*tables, compare(), compare(session), Results(session).kernel_times("mlp")):
         assert type(table) is ShownFrame
         assert len(table.columns) > 2
     assert list(stages.frame.columns) == ["partition", "stage", "node", "op", "comes_from", "lines"]
-    assert list(found.border_frame.columns)[-2:] == ["fused_bytes", "at_most_us"]
+    assert list(floor.frame.columns)[-2:] == ["floor_us", "over_aten_us"]
 
 
 def test_long_tables_wrap_and_are_cut() -> None:

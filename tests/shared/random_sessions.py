@@ -11,10 +11,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from regional_explorer.diagnostics.measured import plan_diagnostics, region_diagnostics
-from regional_explorer.exploration.results import Roofline
 from regional_explorer.insight.diagnose import region_time, time_findings
 from regional_explorer.insight.kernel_times import BETWEEN, CLOCKED, GENERATED, WHOLE, kernel_times
-from regional_explorer.insight.roofline import phase_reaches, region_reaches
 from regional_explorer.measure.memory import LEAST_RESIDENT, measure_peak
 from regional_explorer.measure.partitions import CUT_GRAPH, reconcile
 from regional_explorer.measure.profile import NO_GRAPH, STAMPED, profile_of
@@ -32,11 +30,11 @@ from regional_explorer.record.artifact import (
 )
 from regional_explorer.record.benchmark import CompileCost, NumericsVerdict, PartitionTiming, Phase, VariantName
 from regional_explorer.record.figure import Noise
+from regional_explorer.record.floor import Floor, Product
 from regional_explorer.record.graph import Graph
 from regional_explorer.record.profile import Profile
 from regional_explorer.record.region_code import region_code
 from regional_explorer.record.regions import region_timings
-from regional_explorer.record.roofline import Border, Launches, Roundings
 from regional_explorer.record.session import Session
 from tests.shared.sessions import ENVIRONMENT, training_session
 
@@ -169,20 +167,15 @@ class RandomMachine:
         session = replace(session, reconciliation=reconcile(session.timings, region_timings(session), cut))
         code = region_code(session, "mlp")
         why = (region_time("mlp", code, []), *time_findings("mlp", code))
-        return replace(session, diagnostics=(*region_diagnostics(session), *plan_diagnostics(session), *why))
+        session = replace(session, diagnostics=(*region_diagnostics(session), *plan_diagnostics(session), *why))
+        return replace(session, floor=self.floor())
 
-    def roofline(self, session: Session) -> Roofline:
-        reach = phase_reaches(session)
-        size = int(self.magnitude(1.0, 1e12))
-        border = Border("mlp", "eager ops", 2, size, 1, self.one_of(size, size // 3))
-        return Roofline(
-            reach,
-            region_reaches(session, reach[-1]),
-            (border,),
-            Launches(3, 2, 1),
-            Roundings(0, 0),
-            bandwidth=self.rates().largest_copy_rate(),
-        )
+    def floor(self) -> Floor:
+        """Return a floor near the time of a call, above or below."""
+        each_s = self.near(self.call_s) / 4
+        product = Product("mm 8×8 · 8×8 float32", 2, each_s, "oneDNN", each_s * self.one_of(1.0, 1.5))
+        moved, moving_s = int(self.magnitude(1.0, 1e12)), self.near(self.call_s) / 4
+        return Floor((product,), moved, moving_s, ENVIRONMENT, self.one_of(0, 3), self.one_of(True, False))
 
 
 @functools.cache

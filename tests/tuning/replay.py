@@ -86,6 +86,7 @@ class ReplayBench:
     step_s: float = 0.03
     full_s: float = 6.0
     noise: float = 0.004
+    floor: float | None = None
     drift: float = 0.0
     grad: bool = True
     device_type: str = "cpu"
@@ -208,6 +209,10 @@ class ReplayBench:
         if self.drift:
             self.drifted += self.random.gauss(0.0, self.drift)
         return math.exp(self.drifted) * self.random.uniform(1 - self.noise, 1 + self.noise)
+
+    def floor_s(self, limit_s: float) -> float | None:
+        self.log.append(("floor", limit_s))
+        return self.floor
 
     def peak_memory(self, call: TimedCall, limit_s: float) -> MemoryPeak:
         del limit_s

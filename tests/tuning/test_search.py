@@ -459,7 +459,7 @@ def test_only_timed_steps_refuse_other_work(ledger: Ledger) -> None:
     bench = ReplayBench(cost_model({JOINT: 0.9}, {}))
     tune(bench, limits(), ledger)
     timed, other = (sum(one is flag for one in bench.requests("step")) for flag in (True, False))
-    assert timed == sum(len(bench.requests(what)) for what in ("race", "pieces", "race piece"))
+    assert timed == sum(len(bench.requests(what)) for what in ("floor", "race", "pieces", "race piece"))
     assert other >= len(bench.requests("prepare")) + len(bench.requests("check"))
 
 
@@ -557,3 +557,19 @@ def test_a_best_so_far_that_falls_says_why(ledger: Ledger) -> None:
         assert figure >= highest or f"({highest:.2f}× before a plan was timed again)" in text
         highest = max(highest, figure)
     assert any("timed again" in text for _, text in figures)
+
+
+@pytest.mark.parametrize(("floor_s", "stops"), [(0.0328, True), (0.0320, False), (0.0340, False), (None, False)])
+def test_a_search_ends_when_its_best_plan_is_at_the_floor_of_the_call(
+    floor_s: float | None,
+    stops: bool,
+    ledger: Ledger,
+) -> None:
+    pieces = [SimulatedPiece("a", WHOLE, Direction.FORWARD, 1, 0.01)]
+    bench = ReplayBench(cost_model({}, {}), floor=floor_s, noise=0.0, simulate_pieces=lambda _plan: pieces)
+    tuning = tune(bench, limits(), ledger)
+    assert bench.requests("floor") == [pytest.approx(0.03 * 600.0)]
+    assert (tries.AT_FLOOR in tuning.not_tried) is stops
+    assert (f"not tried: {tries.AT_FLOOR}." in search_sentences(tuning)) is stops
+    assert (tuning.tried == 1) is stops, "a plan below the floor disproves it"
+    assert tuning.timings, "the final comparison follows all the same"

@@ -15,6 +15,6 @@ METHODS: dict[str, Callable[[rx.Exploration, rx.Run], object]] = {
     "stages": lambda ex, run: ex.stages("second", run=run),
     "kernel times": lambda ex, run: ex.kernel_times("first", 0.05, run=run),
     "diagnose": lambda ex, run: ex.diagnose("first", 0.05, run=run),
-    "roofline": lambda ex, run: ex.roofline(run=run),
+    "floor": lambda ex, run: ex.floor(0.5, run=run),
     "retrace": lambda ex, run: ex.retrace(run=run),
 }
