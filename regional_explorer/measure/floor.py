@@ -127,6 +127,7 @@ def measure_floor(
     works = {size: traffic_work(*size) for size in moved}
     rates = rates_of(environment.device)
     if works and not run.cancelled():
+        run.progress("measuring how fast memory is read and written", 0.9)
         run.threads.run_timed(lambda: rates.measure(list(works.values()), min(limit_s, RATES_S)))
     entries = {key: file.entries[key] for key in keyed if key in file.entries}
     products = [_product(entry, [node for _, node in keyed[key]]) for key, entry in entries.items()]
