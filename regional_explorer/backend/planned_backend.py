@@ -233,7 +233,8 @@ class PlannedProgram(CutProgram):
             self.report(self.store.folder.findings.pop(0))
 
     def _report_failures(self, switches: Sequence[Switch]) -> None:
-        keys, failures = self.keys(), {*self.store.failures, *self.store.without_a_pass}
+        keys, artifacts = self.keys(), self.store.artifacts.items()
+        failures = {*self.store.failures, *(key for key, made in artifacts if any(run.problem for run in made.passes))}
         if not any(switch.failure or keys.get(switch) in failures for switch in switches):
             return
         graphs = {switch.piece.graph_id for switch in switches}

@@ -44,6 +44,7 @@ BROKEN_PLAN_CODES = frozenset(
         DiagnosticCode.REGION_EMPTY,
         DiagnosticCode.REGION_LOST,
         DiagnosticCode.REGION_FAILED,
+        DiagnosticCode.PASS_FAILED,
         DiagnosticCode.PLAN_FAILED,
         DiagnosticCode.CONFIG_UNKNOWN,
         DiagnosticCode.PLAN_DIFFERS,

@@ -134,12 +134,6 @@ class ArtifactStore:
     run_inductor: Callable[..., CompileOutput] = start_compile
     known: KnownCompiles | None = None
 
-    @property
-    def without_a_pass(self) -> list[str]:
-        """The keys of artifacts that were compiled without a pass that failed."""
-        passes = ((key, run) for key, artifact in self.artifacts.items() for run in artifact.passes)
-        return [key for key, run in passes if run.problem]
-
     def load(self, wanted: WantedArtifact) -> Artifact | None:
         """Return the artifact of the folder that fits; None without one."""
         if self.folder is None or wanted.treatment.backend is not None:
@@ -211,7 +205,8 @@ class ArtifactStore:
             if backend is None:
                 compiled = self.run_inductor(gm, fakes, mode, wanted.config, wanted.workpiece.piece.prepared)
             else:
-                compiled = compile_by(backend.name, function_of(backend), gm, fakes, mode, wanted.config)
+                function, dynamic = function_of(backend), bool(symbols)
+                compiled = compile_by(backend.name, function, gm, fakes, mode, wanted.config, dynamic=dynamic)
             sizes = Sizes([place for _, place in symbols], guard_check(mode, [size for size, _ in symbols]))
             return StartedCompile(wanted, compiled, sizes, passes, content)
 

@@ -76,7 +76,7 @@ def _backend(backend: Any) -> UserFunction:
                 f"No backend is called {shown_value(backend)}.{did_you_mean(backend, names)} "
                 f"Backends: {', '.join(names)}."
             )
-        return _named(backend)
+        return replace(described(registered_backend(backend), name=backend), name=backend, path=backend)
     if not callable(backend):
         raise InvalidArgumentError(
             f"backend={shown_value(backend)}: give a name, or a function of a GraphModule and its example inputs."
@@ -84,21 +84,17 @@ def _backend(backend: Any) -> UserFunction:
     return described(backend)
 
 
-def _named(name: str) -> UserFunction:
-    return replace(described(registered_backend(name)), name=name, path=name)
-
-
-def described(function: Function, direction: Direction | None = None) -> UserFunction:
-    """Return the record of a function, by which ``function_of`` finds it again."""
-    name: str = getattr(function, "__qualname__", type(function).__qualname__)
+def described(function: Function, direction: Direction | None = None, name: str = "") -> UserFunction:
+    """Return the record of a function, by which ``function_of`` finds it again; a backend may have a ``name``."""
+    own_name: str = getattr(function, "__qualname__", type(function).__qualname__)
     try:
-        digest = hashlib.sha256(_text(function, {}).encode()).hexdigest()[:20]
+        digest = hashlib.sha256(f"{name}{_text(function, {})}".encode()).hexdigest()[:20]
     except Exception as problem:
         raise InvalidArgumentError(
             f"{shown_value(function)} cannot be told from a changed one: {type(problem).__name__}: {problem}."
         ) from problem
     _FUNCTIONS[digest] = function
-    return UserFunction(name.rpartition("<locals>.")[2], digest, _path_of(function), direction)
+    return UserFunction(own_name.rpartition("<locals>.")[2], digest, _path_of(function), direction)
 
 
 def _path_of(function: Function) -> str:
@@ -170,14 +166,14 @@ def _text(value: Any, seen: dict[int, str], package: str = "") -> str:
     """Return a text that is equal for equal functions in every process of this Python.
 
     A function is its compiled code, because a source file may have been edited since it was imported; its defaults,
-    its closure, and what it uses of its module. Functions and classes of other packages than its own are names,
-    and so is all of torch's.
+    its closure, and what it uses of its module. Functions and classes of other packages, and all of torch's, are
+    names, unless another function has made them.
     """
     if id(value) in seen:
         return seen[id(value)]
     is_definition = isinstance(value, (FunctionType, type))
     kind = value if is_definition else type(value)
-    name, own = f"{kind.__module__}.{kind.__qualname__}", kind.__module__.partition(".")[0]
+    name, own = f"{kind.__module__}.{kind.__qualname__}", str(kind.__module__).partition(".")[0]
     match value:
         case set() | frozenset():  # their order differs from process to process
             return str(sorted(_text(item, seen, package) for item in value))
@@ -192,7 +188,7 @@ def _text(value: Any, seen: dict[int, str], package: str = "") -> str:
         return f"{name}{value!r}"
     if not isinstance(value, (Mapping, CodeType)):
         seen[id(value)] = name
-    if own == "torch" or (is_definition and package not in ("", own)):
+    if is_definition and "<locals>" not in name and (own == "torch" or package not in ("", own)):
         return name
     return f"{name}{_text(parts, seen, own if is_definition else package)}"
 
@@ -201,7 +197,9 @@ def _parts(value: Any) -> Any:
     """Return what a function, a class or another object consists of; None if its ``repr`` says it."""
     match value:
         case FunctionType():
-            used = {name for code in _codes(value.__code__) for name in code.co_names} & value.__globals__.keys()
+            is_torch = str(value.__module__).startswith("torch.")
+            names = {name for code in _codes(value.__code__) for name in code.co_names}
+            used = set() if is_torch else names & value.__globals__.keys()
             cells = [cell.cell_contents for cell in value.__closure__ or () if cell != CellType()]
             globals_used = [(name, value.__globals__[name]) for name in sorted(used)]
             return value.__code__, value.__defaults__, value.__kwdefaults__, cells, globals_used

@@ -245,18 +245,22 @@ def wrong_region_diagnostics(session: Session, cures: Mapping[str, Mapping[str, 
     wrong = (row for row in session.partition_numerics if row.verdict is NumericsVerdict.FAILED)
     partitions = {part.id: part for part in session.partitions}
     return [
-        _region_diagnostic(partitions[name], max(rows, key=lambda row: row.share), cures.get(name))
+        _region_diagnostic(session, partitions[name], max(rows, key=lambda row: row.share), cures.get(name))
         for name, rows in grouped((row.partition, row) for row in wrong).items()
     ]
 
 
-def _region_diagnostic(part: Partition, worst: Numerics, cure: Mapping[str, Any] | None) -> Diagnostic:
+def _region_diagnostic(
+    session: Session, part: Partition, worst: Numerics, cure: Mapping[str, Any] | None
+) -> Diagnostic:
+    treated = session.plan[part.region].treatment.texts
+    otherwise = f"Leave out {listing(treated)}, or " if treated else "No config was found that corrects it: "
     return DiagnosticCode.REGION_NUMERICS.finding(
         f"Region {part.region!r}: {worst.tensor}, an output of {part.id}, is {worst.error_text}",
         ", so no speedup is shown.",
         region=part.region,
         graph=part.graph,
-        remedy=("No config was found that corrects it: ", disable_action(part.region), ".")
+        remedy=(otherwise, disable_action(part.region), ".")
         if cure is None
         else (configure_action(part.region, cure, basis=EffectBasis.MEASURED), " passes the check."),
     )

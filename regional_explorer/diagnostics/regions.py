@@ -582,7 +582,9 @@ def check_failed(evidence: Evidence) -> Iterator[Diagnostic]:
         op = op_of_assert(error or "")
         failing = [node for node in nodes if node.target == op]
         fact = "cannot run compiled"
-        remedy: Advice = ("Try another config, or ", disable_action(region), ".")
+        texts = evidence.plan[region].treatment.texts
+        otherwise = f"Leave out {listing(texts)}, or " if texts else "Try another config, or "
+        remedy: Advice = (otherwise, disable_action(region), ".")
         if failing:
             remedy = (
                 carve_action(region, Selector(SelectorKind.OPS, (failing[0].target,))),

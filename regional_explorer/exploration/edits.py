@@ -12,7 +12,7 @@ from regional_explorer.compiler.treatment import Pass, with_treatment
 from regional_explorer.errors import SelectorError, check_argument, check_flag, user_facing_methods
 from regional_explorer.record.configs import preset
 from regional_explorer.record.graph import Graph, GraphBreak
-from regional_explorer.record.plan import INDUCTOR, Default, Direction, Plan, Selector
+from regional_explorer.record.plan import Default, Direction, Plan, Selector
 from regional_explorer.regions.edit import Patterns, carved, marked, merged, selectors, split, uncarved
 
 
@@ -217,13 +217,8 @@ class Edits:
         return self._edit_plan(change)
 
     def reset(self, name: str, *, direction: Direction | str | None = None) -> Self:
-        """Reset a region's config to Inductor's defaults, for one direction; for both, its passes and backend too."""
-
-        def change(draft: Draft) -> Plan:
-            plan = draft.plan.configured(name, {}, checked_direction(direction))
-            return plan if direction else plan.changed(name, treatment=INDUCTOR)
-
-        return self._edit_plan(change)
+        """Reset a region's config to Inductor's defaults, for one direction or for both; passes and backend stay."""
+        return self._edit_plan(lambda draft: draft.plan.configured(name, {}, checked_direction(direction)))
 
 
 @dataclass

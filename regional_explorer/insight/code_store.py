@@ -242,7 +242,7 @@ def code_under(wanted: WantedArtifact, generated: GeneratedCode) -> ArtifactCode
     """Return the code that Inductor generates for ``wanted``, without compiling it."""
     started, piece = time.perf_counter(), wanted.workpiece.piece
     if (backend := wanted.treatment.backend) is not None:
-        return ArtifactCode("", problem=f"The backend {backend.name!r} compiles the region, and shows no code.")
+        return ArtifactCode("", problem=f"The backend {backend.name!r} compiles the region, and shows no code")
     try:
         with compile_lock(), generated.collecting():
             mode = fake_mode_with_symbols()

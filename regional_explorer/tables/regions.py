@@ -53,7 +53,7 @@ def regions_table(session: Session) -> Table[RegionSummary]:
     ``over_trace`` says that the speedup is over the traced ops, which are slower than the program's own.
     """
     summaries = region_summaries(session)
-    is_treated = any(summary.region.treatment.functions for summary in summaries)
+    treated = ["treatment"] if any(summary.region.treatment.functions for summary in summaries) else []
     gain_s = gain_alone_s(timing for summary in summaries if (timing := summary.timing))
     of_timing: tuple[Column[RegionTiming], ...] = (
         Number("eager_us", lambda t: t.eager_s),
@@ -90,7 +90,7 @@ def regions_table(session: Session) -> Table[RegionSummary]:
                 order=lambda s: sum(len(config) for _, config in s.region.configs),
             ),
             Column("backward_config", lambda s: s.region.backward_config),
-            *([TREATMENT] if is_treated else []),
+            Column("treatment" if treated else "", lambda s: ", ".join(s.region.treatment.texts)),
             *columns_of(lambda s: s.timing, of_timing),
             Column(
                 "numerics",
@@ -113,16 +113,8 @@ def regions_table(session: Session) -> Table[RegionSummary]:
         summaries,
         'No region yet. Mark one with ex.mark("mlp", modules="layers.*.mlp") or `with rx.region("mlp")` in the source.',
         lambda: [f"{clean(s.region.name)}: {s.note}" for s in summaries if s.note],
-        heads=(
-            *("region", "selector", "config"),
-            *(["treatment"] if is_treated else []),
-            *("ops forward", "ops backward", "partitions", "state"),
-        ),
+        heads=("region", "selector", "config", *treated, "ops forward", "ops backward", "partitions", "state"),
     )
-
-
-TREATMENT: Column[RegionSummary] = Column("treatment", lambda s: ", ".join(s.region.treatment.texts))
-"""The passes and the backend of a region."""
 
 
 class PassOnPiece(NamedTuple):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
+from functools import partial
+from typing import Any
 
 import torch
 from torch import fx
@@ -16,22 +17,22 @@ from regional_explorer.record.artifact import ArtifactCompile, CacheResult
 from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.graphs import BoxedCall
 from regional_explorer.torch_api.inductor import Builds, CompileOutput, compile_context
-from regional_explorer.torch_api.shipping import ShipmentError
+from regional_explorer.torch_api.shipping import PackedCode
 from regional_explorer.torch_api.torch_config import read_config
+
+_NOTHING = partial(PackedCode, b"", {})  # what another backend compiles is not kept
 
 OWN = "regional_explorer"
 """The name of our own backend, which cannot compile a piece of itself."""
 
 
+registered_backend: Callable[[str], Callable[..., Any]] = lookup_backend
+"""Returns the backend with a name, as it is registered now."""
+
+
 def registered_backends() -> list[str]:
     """Return the names of the backends that can compile a piece."""
     return [name for name in list_backends(exclude_tags=()) if name != OWN]
-
-
-def registered_backend(name: str) -> Callable[..., Any]:
-    """Return the backend with this name, as it is registered now."""
-    backend: Callable[..., Any] = lookup_backend(name)
-    return backend
 
 
 def compile_by(
@@ -41,14 +42,18 @@ def compile_by(
     inputs: Sequence[Any],
     mode: FakeTensorMode,
     config: Mapping[str, Any],
+    *,
+    dynamic: bool,
 ) -> CompileOutput:
     """Return what ``backend``, called ``name``, compiles ``gm`` into for these fakes, with ``config`` in force.
+
+    ``dynamic`` says that some of their sizes are symbols.
 
     Raises:
         RegionCompileError: it raised, or returned nothing that can be called.
     """
     examples = list(inputs)
-    if not any(map(_is_dynamic, inputs)):
+    if not dynamic:
         # Dynamo gives tensors, too: some backends run or trace the graph. Sizes stay fixed for backends that fake them.
         examples, mode = [_example(value) for value in inputs], FakeTensorMode()
         for node in gm.graph.find_nodes(op="placeholder"):
@@ -65,11 +70,7 @@ def compile_by(
     ended = time.perf_counter()
     made = ArtifactCompile(ended - began, CacheResult.OFF, f"compiled by the backend {name!r}")
     outputs: Any = gm.graph.output_node().args[0]
-    return CompileOutput(_boxed(name, call, len(outputs)), "", applied, made, _pack_nothing, Builds({}, (began, ended)))
-
-
-def _pack_nothing() -> NoReturn:
-    raise ShipmentError("what another backend compiles cannot be kept")
+    return CompileOutput(_boxed(name, call, len(outputs)), "", applied, made, _NOTHING, Builds({}, (began, ended)))
 
 
 def _boxed(name: str, call: Callable[..., Any], outputs: int) -> BoxedCall:
@@ -84,11 +85,6 @@ def _boxed(name: str, call: Callable[..., Any], outputs: int) -> BoxedCall:
         return results
 
     return run
-
-
-def _is_dynamic(value: Any) -> bool:
-    sizes = (*value.shape, *value.stride()) if isinstance(value, torch.Tensor) else (value,)
-    return any(isinstance(size, torch.SymInt) for size in sizes)
 
 
 def _example(value: Any) -> Any:

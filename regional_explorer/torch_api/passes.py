@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import torch
 from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
+from torch._subclasses import fake_tensor
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from regional_explorer.record.artifact import PassRun
@@ -142,7 +144,8 @@ def _add_fakes(gm: fx.GraphModule, fakes: Sequence[Any], mode: FakeTensorMode) -
             node.meta.pop("val", None)
     propagation = _Propagation(gm, mode)
     try:
-        propagation.propagate_dont_convert_inputs(*fakes)
+        with mock.patch.object(fake_tensor.log, "exception"):  # the error is told once, in a sentence
+            propagation.propagate_dont_convert_inputs(*fakes)
     except Exception as error:
         node = propagation.node
         where = "" if node is None else f"{node.target} ({node.name}): "

@@ -7,16 +7,20 @@ import textwrap
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.backends.common import aot_autograd
 from torch.testing import assert_close
 
 import regional_explorer as rx
-from regional_explorer.compiler.treatment import described, function_of
+from regional_explorer.command.cli import main
+from regional_explorer.compiler.treatment import described, function_of, with_treatment
 from regional_explorer.record.changes import plan_differences
 from regional_explorer.record.files import load_plan
+from regional_explorer.record.plan import INDUCTOR
+from regional_explorer.torch_api.backends import registered_backends
 from tests.shared import programs, treatments
 from tests.shared.checks import codes, only, states
 from tests.shared.processes import python
-from tests.shared.treatments import COUNTING, aten, counting, negate_twice, replaced, sin_to_cos
+from tests.shared.treatments import COUNTING, CountingBackend, aten, counting, negate_twice, replaced, sin_to_cos
 
 pytestmark = [pytest.mark.compiles, pytest.mark.usefixtures("own_recompile_limit")]
 
@@ -36,7 +40,7 @@ def ex():
     return rx.explore(two_regions, (X,))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def training():
     return rx.explore(two_regions, (X.clone().requires_grad_(),))
 
@@ -49,6 +53,10 @@ def keys_of(ex, region="a"):
 def compiled_with(ex, *passes, region="a"):
     ex.configure(region, passes=list(passes)).compile()
     return ex
+
+
+def untreated(ex):
+    return ex.configure("a", passes=[], backend=rx.DEFAULT)
 
 
 # ------------------------------------------------------------------------------------------------------------- passes
@@ -81,7 +89,7 @@ def test_passes_run_in_the_order_given(ex):
     ("on", "ran_in"), [("forward", ["forward"]), ("backward", ["backward"]), (None, ["backward", "forward"])]
 )
 def test_a_pass_is_for_one_direction_or_for_both(training, on, ran_in):
-    compiled_with(training.reset("a"), rx.Pass(negate_twice, on=on))
+    compiled_with(training, rx.Pass(negate_twice, on=on))
     assert sorted(training.passes.direction) == ran_in
 
 
@@ -89,13 +97,13 @@ def test_only_pieces_with_another_pass_are_compiled_anew():
     ex = compiled_with(rx.explore(two_regions, (X.clone().requires_grad_(),)))
     compiled = ex.configure("a", passes=[rx.Pass(negate_twice, on="backward")]).compile()
     assert list(compiled.graph) == ["0/backward"]
-    assert ex.reset("a").compile().empty, "the artifacts without the pass are kept"
+    assert untreated(ex).compile().empty, "the artifacts without the pass are kept"
 
 
 def test_a_wrong_pass_gives_wrong_results_with_the_first_tensor(ex):
     ex.configure("a", passes=[sin_to_cos]).benchmark(budget_s=0.1)
     assert "output" in only(ex, "variant-wrong").message
-    assert only(ex, "region-numerics").region == "a"
+    assert only(ex, "region-numerics").remedy == "Leave out pass sin_to_cos, or ex.disable('a')."
 
 
 def test_dynamic_sizes_stay_dynamic_under_a_pass():
@@ -149,6 +157,17 @@ def test_what_a_pass_uses_is_part_of_it():
     assert described(defined(helped)).digest != described(defined(helped.replace("LIMIT", "gm"))).digest
 
 
+def test_functions_that_another_function_has_made_are_told_apart():
+    def backend(fw_compiler):
+        return described(aot_autograd(fw_compiler=fw_compiler)).digest
+
+    assert backend(counting) == backend(counting)
+    assert backend(counting) != backend(CountingBackend)
+    names = [name for name in ("eager", "aot_eager", "aot_eager_decomp_partition") if name in registered_backends()]
+    digests = {with_treatment(INDUCTOR, None, name).digests[0][1] for name in names}
+    assert len(digests) == len(names) == 3
+
+
 def test_an_edited_pass_is_compiled_anew_and_the_old_one_is_still_known(ex):
     first = keys_of(compiled_with(ex, defined(CELL)))
     assert keys_of(compiled_with(ex, defined(CELL.replace("cos", "exp")))) != first
@@ -173,6 +192,7 @@ def test_regions_with_different_passes_share_no_artifact():
     assert keys_of(ex, "a") == keys_of(ex, "b")
 
 
+@pytest.mark.slow  # another process imports torch
 def test_the_same_pass_in_another_process_has_the_same_digest_and_loads_the_artifact(ex, tmp_path):
     compiled_with(ex, negate_twice)
     ex.save_artifacts(tmp_path / "artifacts")
@@ -344,7 +364,7 @@ def test_a_backend_runs_exactly_its_region_in_an_exploration(ex, counted):
 
 
 def test_forward_and_backward_are_compiled_by_the_backend(training, counted):
-    training.reset("a").configure("a", backend=counting).compile()
+    training.configure("a", backend=counting).compile()
     assert len(counted.pieces) == 2
     assert set(training.partitions[training.partitions.region == "a"].graph) == {"0/forward", "0/backward"}
 
@@ -364,7 +384,7 @@ def test_a_backend_runs_exactly_its_region_in_production(ex, counted, tmp_path):
 
 @pytest.mark.parametrize("name", ["eager", "aot_eager", "inductor"])
 def test_a_backend_is_given_by_the_name_that_torch_knows(training, name, tmp_path):
-    plan = training.reset("a").configure("a", backend=name).save_plan(tmp_path / "plan.json")
+    plan = training.configure("a", backend=name).save_plan(tmp_path / "plan.json")
     assert load_plan(plan)["a"].treatment == training.plan["a"].treatment
     training.benchmark(budget_s=0.1)
     assert set(states(training).values()) == {"measured"}
@@ -435,7 +455,8 @@ def test_parts_of_a_treatment_are_set_and_removed_one_by_one(ex):
     assert ex.plan["a"].same_nodes(before["a"]), "nothing is cut again"
     assert len(ex.configure("a", backend=rx.DEFAULT).plan["a"].treatment.functions) == 1
     assert not ex.configure("a", passes=[]).plan["a"].treatment.functions
-    assert ex.configure("a", passes=[negate_twice]).reset("a").plan == before
+    assert ex.configure("a", passes=[negate_twice]).reset("a").plan["a"].treatment.functions, "reset is for the config"
+    assert untreated(ex).plan == before
     ex.plan = before.changed("a", treatment=ex.configure("a", backend="eager").plan["a"].treatment)
     with pytest.raises(rx.PlanError, match="different passes or backends"):
         ex.merge("a", "b")
@@ -500,6 +521,14 @@ def test_production_and_explorations_refuse_an_unknown_name_before_the_first_cal
         rx.compile(two_regions, path)
     with pytest.raises(rx.PlanError, match=message):
         rx.explore(two_regions, (X,), plan=path)
+
+
+def test_the_command_line_takes_a_plan_with_passes_and_backends(ex, tmp_path, capsys):
+    plan = ex.configure("a", passes=[negate_twice]).configure("b", backend="eager").save_plan(tmp_path / "plan.json")
+    saved = str(tmp_path / "out.json")
+    assert main(["run", __file__, "two_regions(X)", "--plan", str(plan), "--no-bench", "--save", saved]) == 0
+    assert "pass negate_twice" in capsys.readouterr().out
+    assert rx.load(saved).session.plan == ex.plan
 
 
 def test_production_reports_a_pass_that_fails(ex):
