@@ -63,7 +63,7 @@ from regional_explorer.record.session import Session
 from regional_explorer.tables.frame import ShownFrame
 from regional_explorer.tables.plan import DiagnosticList, runs_table
 from regional_explorer.tables.profile import profile_table
-from regional_explorer.tables.tuning import SuggestionList
+from regional_explorer.tables.tuning import SuggestionList, gain_parts_table
 from regional_explorer.torch_api.dynamo import original_module
 from regional_explorer.tuning.budget import checked_limits
 from regional_explorer.tuning.crew import Crew
@@ -300,8 +300,8 @@ class Exploration(Edits, Results):
         With ``regions`` each distinct partition is also measured alone, compiled against eager, on inputs recorded
         from the call: see ``regions``, ``partitions``, ``region_numerics``, and ``reconciliation`` for how the
         regions add up to the whole. That takes half of the budget in addition, divided among the distinct
-        partitions and a run that measures the cost of dispatching the cut graph. ``memory`` has the peak memory of
-        each variant.
+        partitions and a run that measures the cost of dispatching the cut graph. The columns ``peak_…`` of
+        ``timings`` have the peak memory of each variant.
 
         Args:
             variants: some of eager, aot_eager, regional and full, or of the two that run the marks alone: upstream
@@ -409,8 +409,7 @@ class Exploration(Edits, Results):
         check_budget(budget_s)
         with self._search("waterfall", run) as (run, turn):
             self.live.take_gain_apart(budget_s, run, turn)
-        parts: pd.DataFrame = self.gain_parts
-        return parts
+        return gain_parts_table(self.live.session).dataframe()
 
     def suggest(self, budget_s: float | None = None, *, run: Run = PLAIN_RUN) -> SuggestionList:
         """Suggest regions: repeated modules, chains between matrix products, norms, the loss, the whole graph.

@@ -62,7 +62,6 @@ from regional_explorer.tables.regions import passes_table, regions_table
 from regional_explorer.tables.table import TEXT_WIDTH, Table
 from regional_explorer.tables.tuning import (
     SuggestionList,
-    gain_parts_table,
     search_sentences,
     tries_table,
     tuning_table,
@@ -125,7 +124,6 @@ class Results:
     partitions = result_table(partitions_table)
     timings = result_table(benchmark_tables.timings_table)
     reconciliation = result_table(benchmark_tables.reconciliation_table)
-    memory = result_table(benchmark_tables.memory_table)
     kept = result_table(kept_table)
     numerics = result_table(benchmark_tables.numerics_table)
     region_numerics = result_table(benchmark_tables.region_numerics_table)
@@ -134,7 +132,6 @@ class Results:
     passes = result_table(passes_table)
     op_times = result_table(op_times_table)
     tuning = result_table(tuning_table)
-    gain_parts = result_table(gain_parts_table)
 
     def __init__(self, session: Session) -> None:
         check_argument("session", session, Session, "an rx.Session, or open a file with rx.load('x.json')")

@@ -398,17 +398,18 @@ def _finding_table(answer: Answer, button: Button) -> list[Node]:
                 "tr",
                 node("td", str(number), class_="rx-quiet"),
                 node("td", text),
-                node("td", gain, class_=_BASIS_CLASSES[finding.action.basis], title=_assumption(finding)),
+                node(
+                    "td",
+                    gain,
+                    class_=_BASIS_CLASSES[finding.action.basis],
+                    title=f"if {finding.action.assumes}" if finding.action.assumes else None,
+                ),
                 node("td", press) if press else None,
             )
         )
     return (
         [node("table", node("tbody", *rows), aria_label="What could be better", class_="rx-findings")] if rows else []
     )
-
-
-def _assumption(finding: AnswerFinding) -> str | None:
-    return f"if {finding.action.assumes}" if finding.action.assumes else None
 
 
 # ---------------------------------------------------------------------------------------------------------------- chart

@@ -91,6 +91,16 @@ AGAINST_TRACE: tuple[Column[Comparison], ...] = (
 """The columns of a comparison with the captured graphs, if these differ from eager."""
 
 
+PEAKS: tuple[Column[MemoryPeak], ...] = (
+    Number("peak_bytes", lambda peak: int(peak.peak_bytes.value), dtype="Int64"),
+    Number("peak_low_bytes", lambda peak: peak.peak_bytes.map(int).low, dtype="Int64"),
+    Number("peak_high_bytes", lambda peak: peak.peak_bytes.map(int).high, dtype="Int64"),
+    Number("peak_least_bytes", lambda peak: peak.least_bytes, dtype="Int64"),
+    Column("peak_read_from", lambda peak: peak.how),
+)
+"""The peak memory of one call of a variant, and how it was read; a peak below ``peak_least_bytes`` is noise."""
+
+
 TRACE_NOTE = (
     "Against trace: traced ÷ variant in the same rounds, for variants with the results of the captured graphs, "
     "which differ from eager's (trace-differs)."
@@ -101,9 +111,11 @@ def timings_table(session: Session) -> Table[Timing]:
     """One row per variant and phase; there is no speedup if the numerics check failed.
 
     ``plan`` is ``current``, or what the last benchmark was of, such as ``another plan``. If the captured graphs
-    differ from eager, the columns ``trace_…`` compare the variants that agree with these graphs against them.
+    differ from eager, the columns ``trace_…`` compare the variants that agree with these graphs against them. The
+    columns ``peak_…`` are about the memory of a whole call above what was allocated before.
     """
     rows, whole = sorted(session.timings, key=lambda t: list(Phase).index(t.phase)), session.whole_phase
+    peaks = {peak.variant: peak for peak in session.memory}
     return Table(
         "Run time",
         (
@@ -113,6 +125,7 @@ def timings_table(session: Session) -> Table[Timing]:
             Number("iqr_us", lambda t: t.iqr_s, "IQR", tone="quiet"),
             *COMPARED,
             *columns_of(lambda t: t.against_trace, AGAINST_TRACE),
+            *columns_of(lambda t: peaks.get(t.variant), PEAKS),
             Column("", lambda _: "", "against eager", nodes=Scale.of(rows).chart),
             Number("samples", lambda t: len(t.samples_s), text=_samples_text, tone="quiet"),
             Number("calls_per_sample", lambda t: t.calls_per_sample),
@@ -245,10 +258,7 @@ def reconciliation_table(session: Session) -> Table[ReconciliationRow]:
 
 
 def memory_table(session: Session) -> Table[MemoryPeak]:
-    """One row per variant: the peak memory of one call above what was allocated before, and how it was measured.
-
-    A peak below ``least_bytes`` is noise.
-    """
+    """One row per variant: the peak memory of one call above what was allocated before, and how it was measured."""
     left_out = listing(session.conditions.memory_left_out) if session.conditions else ""
     why = f"Not measured for {left_out}: one call takes too long for this budget_s." if left_out else ""
     meaning = "Memory above the amount in use before the call: outputs, gradients and intermediates."
@@ -257,16 +267,12 @@ def memory_table(session: Session) -> Table[MemoryPeak]:
         (
             Column("variant", lambda peak: variant(peak.variant)),
             Number("peak_bytes", lambda peak: int(peak.peak_bytes.value), "peak of one call", text=_peak_text),
-            Number("low_bytes", lambda peak: peak.peak_bytes.map(int).low, dtype="Int64"),
-            Number("high_bytes", lambda peak: peak.peak_bytes.map(int).high, dtype="Int64"),
             Number("", _peak_interval, "CI", tone="quiet"),
-            Number("least_bytes", lambda peak: peak.least_bytes),
             Column("how", lambda peak: peak.how, "read from", tone="quiet"),
         ),
         session.memory,
         why,
         lambda: [meaning, why],
-        heads=("variant", "peak of one call", "CI", "read from"),
         outdated=session.measured_for,
         fold="unless bad",
     )

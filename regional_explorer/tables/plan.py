@@ -143,7 +143,12 @@ def partitions_table(session: Session) -> Table[EqualPartitions]:
                 text=lambda parts: f"{len(parts[0].nodes)}{f' ×{len(parts)}' if len(parts) > 1 else ''}",
             ),
             Column("state", lambda parts: parts[0].state, tone=lambda parts: TONES.get(parts[0].state, "")),
-            Column("config_requested", lambda parts: parts[0].config_requested, "requested", write=_requested_text),
+            Column(
+                "config_requested",
+                lambda parts: parts[0].config_requested,
+                "requested",
+                write=lambda requested: config_text(requested) or "default",
+            ),
             Column(
                 "config_applied",
                 lambda parts: applied(parts[0]),
@@ -192,10 +197,6 @@ def _equality_key(partition: Partition, applied: Mapping[str, Any] | None) -> Ha
 def _compile_text(compiles: Sequence[ArtifactCompile]) -> str:
     caches = "/".join(sorted({compiled.cache for compiled in compiles}))
     return f"{duration(sum(compiled.seconds for compiled in compiles))} {caches}" if compiles else NONE
-
-
-def _requested_text(requested: Mapping[str, Any]) -> str:
-    return config_text(requested) or "default"
 
 
 def _applied_tone(requested: Mapping[str, Any], applied: Mapping[str, Any] | None) -> str:

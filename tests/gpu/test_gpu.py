@@ -95,7 +95,7 @@ def test_a_model_is_explored_compiled_and_measured():
     assert set(ex.numerics.verdict) == {"ok"}
     assert (ex.timings.median_us > 0).all()
     assert ex.session.conditions.gpu
-    assert set(ex.memory.how) == {"allocator"}
+    assert set(ex.timings.peak_read_from) == {"allocator"}
     step = ex.regions.iloc[0]
     assert step.eager_us > 0
     assert step.numerics == "ok"

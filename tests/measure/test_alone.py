@@ -92,7 +92,7 @@ def test_distinct_partitions_are_measured_once_and_parts_add_up(stack):
     for timing in ex.session.partition_timings:
         assert bool(timing.eager.samples_s) is bool(timing.compiled.samples_s) is (timing.measured_as is None)
 
-    for table in (ex.timings, ex.memory, ex.numerics, ex.compile_costs, ex.regions, ex.reconciliation, alone):
+    for table in (ex.timings, ex.numerics, ex.compile_costs, ex.regions, ex.reconciliation, alone):
         assert not any(isinstance(value, Enum) for value in table.to_numpy().flat), "plain text, to copy anywhere"
     (region,) = ex.regions.itertuples()
     assert region.eager_us == pytest.approx((alone.eager_us * alone.runs).sum())
@@ -119,7 +119,7 @@ def test_distinct_partitions_are_measured_once_and_parts_add_up(stack):
         total = rows[rows.total].set_index("part").time_us
         medians = ex.timings[ex.timings.phase == phase].set_index("variant").median_us
         assert total.to_dict() == medians[list(total.index)].to_dict()
-    assert list(ex.memory.variant) == ["eager", "aot_eager", "regional"]
+    assert set(ex.timings[ex.timings.peak_bytes.notna()].variant) == {"eager", "aot_eager", "regional"}
 
     ex.configure("layers", {"size_asserts": False}).compile()  # other code of the same kernels
     assert ex.regions.eager_us.isna().all(), "figures of artifacts that no longer run"

@@ -53,13 +53,21 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
 
 
 @pytest.mark.compiles
-def test_measured_suggestions_are_compiled_and_stay_unmarked(compared: list[set[str]], tmp_path: Path) -> None:
+def test_measured_suggestions_are_compared_with_the_trace_and_stay_unmarked(
+    compared: list[set[str]], tmp_path: Path
+) -> None:
     with rx.explore(programs.Stack(), (torch.randn(64, 16, requires_grad=True),)) as ex:
         guessed = ex.suggest()
         measured = ex.suggest(budget_s=20)
         assert {one.name for one in measured} == {one.name for one in guessed}
         assert all(one.gain_s is not None or one.why_not for one in measured)
         assert any(one.compile_s for one in measured)
+        assert compared
+        assert all(names == {"eager", "aot_eager", "regional"} for names in compared)
+        gains_s = [one.gain_s for one in measured if one.gain_s is not None]
+        assert gains_s
+        for gain_s in gains_s:
+            assert (gain_s.value, gain_s.low, gain_s.high) == pytest.approx((2e-3, 2e-3, 2e-3))
         assert not ex.plan.regions
         assert not ex.session.artifacts
         assert ex.suggest() == measured
@@ -68,17 +76,6 @@ def test_measured_suggestions_are_compiled_and_stay_unmarked(compared: list[set[
         with inductor_config.patch(max_fusion_size=3):  # figures hold for the settings they were measured under
             assert ex.suggest() == guessed
         assert ex.retrace(dynamic=False).suggest() == guessed
-
-
-@pytest.mark.compiles
-def test_a_gain_compares_the_whole_call_with_its_trace(compared: list[set[str]]) -> None:
-    with rx.explore(programs.Stack(), (torch.randn(64, 16, requires_grad=True),)) as ex:
-        gains_s = [one.gain_s for one in ex.suggest(budget_s=20) if one.gain_s is not None]
-    assert compared
-    assert all(names == {"eager", "aot_eager", "regional"} for names in compared)
-    assert gains_s
-    for gain_s in gains_s:
-        assert (gain_s.value, gain_s.low, gain_s.high) == pytest.approx((2e-3, 2e-3, 2e-3))
 
 
 @pytest.mark.compiles

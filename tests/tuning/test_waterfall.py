@@ -46,25 +46,17 @@ def test_a_key_without_effect_saves_nothing() -> None:
     assert parts["max_fusion_size=16"].note == "the code is the same without it"
 
 
-def test_a_change_that_cannot_be_left_out_is_part_of_the_rest() -> None:
-    replayed = bench()
-    simulate = replayed.simulate
-    replayed.simulate = lambda plan: Behaviour(failure="no") if plan.tracing == AS_TORCH_COMPILE else simulate(plan)
-    parts = {part.title: part for part in gain_parts(replayed, PLAN, 60.0)}
-    assert str(WAY) not in parts
-    assert parts[TOGETHER].seconds.value > parts["cpp_wrapper=True"].seconds.value
-
-
 @pytest.mark.parametrize(
     "trouble",
     [
         Behaviour(refusal="it cannot be traced"),
+        Behaviour(failure="it does not compile"),
         Behaviour(raises="check"),
         Behaviour(wrong="y differs"),
         Behaviour(raises="call"),
         Behaviour(raises="trouble"),
     ],
-    ids=lambda behaviour: behaviour.refusal or behaviour.wrong or behaviour.raises,
+    ids=lambda behaviour: behaviour.refusal or behaviour.failure or behaviour.wrong or behaviour.raises,
 )
 def test_a_change_without_which_the_call_fails_is_part_of_the_rest(trouble: Behaviour) -> None:
     replayed = bench()
