@@ -143,8 +143,8 @@ def _space_rows(name: str, bench: LiveBench, search: Tuning, compile_s: float, r
     calls |= {EAGER: bench.eager(), TORCH_COMPILE: bench.full()[0]}
 
     def race(titles: Sequence[str]) -> RoundsResult:
-        with bench.step(timed=True), bench.measuring():
-            return measure_rounds([calls[title] for title in titles], rounds_s, bench.context, baseline=search.answer)
+        with bench.step(timed=True), bench.measuring(bench.context) as context:
+            return measure_rounds([calls[title] for title in titles], rounds_s, context, baseline=search.answer)
 
     all_of_them = race(list(calls))
     others = [title for title in all_of_them.samples if title != search.answer]
@@ -237,8 +237,8 @@ def _ways_s(bench: LiveBench, rounds_s: float) -> dict[str, tuple[float, ...]]:
     ways = [whole_graph_candidate(SearchStage.TRACING, way) for way in tracings_to_try(grad=bench.grad)]
     calls, _ = _compile_space(bench, ways, math.inf)
     calls[TORCH_COMPILE] = bench.full()[0]
-    with bench.step(timed=True), bench.measuring():
-        result = measure_rounds(list(calls.values()), rounds_s, bench.context, baseline=TORCH_COMPILE)
+    with bench.step(timed=True), bench.measuring(bench.context) as context:
+        result = measure_rounds(list(calls.values()), rounds_s, context, baseline=TORCH_COMPILE)
     return {title: phases[Phase.STEP] for title, phases in result.samples.items()}
 
 

@@ -99,7 +99,9 @@ def test_a_bias_before_a_norm_over_many_rows_may_have_the_error_of_its_sums() ->
 
     def verdict_if_off_by(share: float) -> NumericsVerdict:
         offsets = {"grad linear.bias": share * largest}
-        gradients = tuple((name, value + offsets.get(name, 0.0)) for name, value in eager.gradients)  # type: ignore[operator]
+        gradients = tuple(
+            (name, value + offsets.get(name, 0.0)) for name, value in eager.gradients if value is not None
+        )
         return verdict(compare_results("fake", Values(eager.outputs, gradients), reference))
 
     assert "grad linear.bias" in dict(eager.gradients)

@@ -436,6 +436,7 @@ def test_work_of_a_silent_block_prints_nothing_on_any_thread(capsys: pytest.Capt
 
 def test_cells_between_two_rounds_find_their_own_state() -> None:
     norm, threads_before = torch.nn.BatchNorm1d(4), torch.get_num_threads()
+    mean = norm.get_buffer("running_mean")
     ex = explore(lambda x: torch.nn.functional.dropout(norm(x)).sum(), (torch.randn(8, 4, requires_grad=True),))
     loop, doing, drawn = MainLoop(), ["nothing"], list[float]()
 
@@ -443,7 +444,7 @@ def test_cells_between_two_rounds_find_their_own_state() -> None:
         if not doing[-1].startswith("round"):
             return loop.add_callback(cell)
         drawn.append(torch.rand(()).item())
-        norm.running_mean.add_(1.0)
+        mean.add_(1.0)
         torch.set_num_threads(1)
         return loop.add_callback(cell) if len(drawn) < 20 else None
 
@@ -464,9 +465,10 @@ def test_cells_between_two_rounds_find_their_own_state() -> None:
             loop.run_until(lambda: len(drawn) == 20)
         assert measured.exception() is None
         assert drawn == expected
-        assert norm.running_mean.tolist() == [20.0] * 4
+        assert mean.tolist() == [20.0] * 4
         assert norm.num_batches_tracked == 0
         assert torch.get_num_threads() == 1
+        assert ex.session.conditions is not None
         assert ex.session.conditions.threads == threads_before
     finally:
         torch.set_num_threads(threads_before)
