@@ -23,10 +23,11 @@ def floor_sentence(floor: Floor, reach: FloorReach | None) -> str:
     if reach.left is None:
         return f"{takes}; its floor is unknown: products are faster in it than they were alone."
     slow = reach.slow_products
-    share = sum(product.over_aten_s for product in slow) / reach.seconds.value
+    share = min(sum(product.over_aten_s for product in slow) / reach.seconds.value, reach.left)
     libraries = " or ".join(dict.fromkeys(product.library for product in slow))
-    where = f", {percent(share)} of the call in {count(len(slow), 'product')} faster by {libraries} than by ATen"
-    return f"{takes}; floor {duration(floor.seconds)}: at most {percent(reach.left)} left{where if slow else ''}."
+    kinds = f"{count(len(slow), 'kind')} of products faster by {libraries} than by ATen"
+    where = f", {percent(share)} of the call in {kinds}" if slow else ""
+    return f"{takes}; floor {duration(floor.seconds)}: at most {percent(reach.left)} left{where}."
 
 
 def floor_table(floor: Floor, reach: FloorReach | None) -> Table[Product]:
