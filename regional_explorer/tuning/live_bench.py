@@ -341,12 +341,12 @@ class LiveBench:
         Plans that give the piece equal code share one figure. Plans that do not change its code get the baseline's.
         """
         switch, artifact = piece.handle.switch, piece.handle.switch.artifact
-        program, workpiece = self.variants.program, switch.known_workpiece
-        store = program.store
+        store, workpiece = self.variants.program.store, switch.known_workpiece
         titles: dict[str, list[str]] = {}
         configs: dict[str, Mapping[str, Any]] = {}
         for title, other in others.items():
             twin = next(twin for twin in other.program.switches if twin.partition == switch.partition)
+            treatment = other.program.treatment_for(twin)  # the same in all: plans of a search differ in configs
             key = other.program.keys().get(twin, "")
             if key in store.artifacts:
                 code = store.code_hash(key) or key
@@ -359,7 +359,7 @@ class LiveBench:
             piece.handle.args,
             artifact,
             {code: configs[code] for code in titles},
-            lambda config: store.artifact(program.wanted_under(switch, config, settings)),
+            lambda config: store.artifact(workpiece.wanted(config, settings, treatment)),
             budget_s,
             self._silent,
             prune=lambda result: surely_slower(result, Phase.FORWARD, list(result.samples)),
