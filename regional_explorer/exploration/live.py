@@ -440,7 +440,7 @@ class Live:
         """
         self.plan_diagnostics, self.first_plan = earlier.plan_diagnostics, earlier.first_plan
         self.measurements.take_over(earlier.measurements)
-        self.saved_artifacts, self.tuning = earlier.saved_artifacts, earlier.tuning
+        self.saved_artifacts, self.tuning, self.floor = earlier.saved_artifacts, earlier.tuning, earlier.floor
         earlier.capture.instead = raise_retraced
         earlier.keep_session()
         self.program.take_over(earlier.program)
