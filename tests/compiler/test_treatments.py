@@ -2,6 +2,7 @@
 
 import json
 import re
+import runpy
 import textwrap
 
 import pytest
@@ -19,7 +20,7 @@ from regional_explorer.record.plan import INDUCTOR
 from regional_explorer.torch_api.backends import registered_backends
 from tests.shared import programs, treatments
 from tests.shared.checks import codes, only, states
-from tests.shared.processes import python
+from tests.shared.processes import ROOT, python
 from tests.shared.treatments import COUNTING, CountingBackend, aten, counting, negate_twice, replaced, sin_to_cos
 
 pytestmark = [pytest.mark.compiles, pytest.mark.usefixtures("own_recompile_limit")]
@@ -539,6 +540,17 @@ def test_production_reports_a_pass_that_fails(ex):
     assert "pass-failed" in [finding.code for finding in rx.status(compiled).diagnostics]
     with pytest.raises(rx.PlanError, match="pass-failed"):
         rx.compile(two_regions, plan, strict=True)(X)
+
+
+def test_the_programs_of_the_guide_do_what_it_says(tmp_path, capsys):
+    page = (ROOT / "docs" / "guides" / "treatments.md").read_text(encoding="utf-8")
+    _, passes, backends = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    file = tmp_path / "guide.py"
+    file.write_text(f"{passes}\nchanges = list(ex.passes.change)\n{backends}".replace("budget_s=5", "budget_s=0.1"))
+    names = runpy.run_path(str(file))
+    assert names["changes"] == ["−1 aten.sigmoid"]
+    assert capsys.readouterr().out.count("aten.sigmoid") == 1
+    assert set(names["ex"].numerics.verdict) == {"ok"}
 
 
 def test_a_function_is_found_again_by_its_record():
