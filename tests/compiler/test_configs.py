@@ -171,9 +171,16 @@ def test_key_without_effect_is_reported_per_direction(ex):
     assert "direction='backward'" in found.remedy
 
 
+@pytest.fixture
+def denormal_numbers():
+    """Keep them: what g++ compiles for unsafe math turns them off in the whole process when it is loaded."""
+    yield
+    torch.set_flush_denormal(False)
+
+
 @compiles
 @pytest.mark.parametrize("config", [{"cpp.threads": 3}, {"cpp.enable_unsafe_math_opt_flag": True}])
-def test_build_only_key_has_an_effect(config):
+def test_build_only_key_has_an_effect(config, denormal_numbers):
     ex = rx.explore(rx.region("r")(lambda x: (x.sin() * 2).cos()), (torch.randn(1 << 16),))
     ex.benchmark(("regional",), 0.1)
     assert ex.regions.state.tolist() == ["measured"]
