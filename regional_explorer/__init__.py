@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from regional_explorer.backend.compile import Status as Status
     from regional_explorer.backend.compile import compile as compile  # noqa: A004 - as torch.compile is called
     from regional_explorer.backend.compile import status as status
+    from regional_explorer.compiler.passes import products_by_onednn as products_by_onednn
     from regional_explorer.compiler.run import Run as Run
     from regional_explorer.compiler.treatment import Pass as Pass
     from regional_explorer.exploration.exploration import Exploration as Exploration
@@ -56,6 +57,7 @@ _HOMES = {
     "compile": "backend.compile",
     "explore": "exploration.exploration",
     "load": "exploration.results",
+    "products_by_onednn": "compiler.passes",
     "region": "regions.annotate",
     "status": "backend.compile",
 }

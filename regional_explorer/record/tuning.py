@@ -29,6 +29,7 @@ class SearchStage(StrEnum):
 
     REFERENCE = "reference"
     TRACING = "ways of tracing"
+    PASSES = "passes"
     WRAPPER = "C++ wrappers"
     KEYS = "single keys"
     TOGETHER = "keys together"

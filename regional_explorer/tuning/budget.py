@@ -17,9 +17,10 @@ from regional_explorer.compiler.run import Run
 from regional_explorer.errors import InvalidArgumentError, did_you_mean, shown_value
 from regional_explorer.measure.rounds import check_budget
 from regional_explorer.record.configs import speed_configs
+from regional_explorer.record.plan import UserFunction
 from regional_explorer.record.tuning import NumericsRequirement, SearchStage
 from regional_explorer.tuning.bench import Bench
-from regional_explorer.tuning.space import WRAPPER, Candidate
+from regional_explorer.tuning.space import WRAPPER, Candidate, shipped_passes
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,9 @@ class Limits:
     max_compile_s: float | None = None
     keys: Sequence[Mapping[str, Any]] = ()
     """The configs to try on the best plan, the likeliest first."""
+
+    passes: Sequence[UserFunction] = ()
+    """The passes to try on the whole graph."""
 
 
 def checked_limits(
@@ -66,6 +70,7 @@ def checked_limits(
         None if memory is None else int(memory),
         compile_s,
         tuple(known_configs(speed_configs(device_type, ops)) if keys is None else _checked_keys(keys)),
+        tuple(shipped_passes(device_type, ops)),
     )
 
 

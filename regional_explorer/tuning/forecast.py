@@ -11,7 +11,7 @@ from regional_explorer.record.graph import Graph, GraphKind, layer_glob
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.session import Session, derived
 from regional_explorer.tuning.search import CARRY_COSTS, SHORTER_SHARE
-from regional_explorer.tuning.space import tracings_to_try
+from regional_explorer.tuning.space import shipped_passes, tracings_to_try
 from regional_explorer.tuning.tries import FINAL_SHARE, RACE_SHARE, SHORTER_RACE_SHARE
 
 
@@ -47,7 +47,8 @@ def _search_space(session: Session) -> tuple[int, float, float]:
     """Return the number of plans, the expected seconds of a compile of all ops, and the share of a shorter call."""
     ops = {op.op for graph in session.graphs for op in graph.ops}
     ways = len(tracings_to_try(grad=session.grad))
-    plans = 2 * ways + len(speed_configs(session.environment.device_type, ops))
+    device_type = session.environment.device_type
+    plans = 2 * ways + len(speed_configs(device_type, ops)) + len(shipped_passes(device_type, ops))
     return plans, expected_compile_s(session) or 1.0, _share_of_shorter_call(session.graphs)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
+from regional_explorer.compiler.passes import products_by_onednn
+from regional_explorer.compiler.treatment import described
 from regional_explorer.record.benchmark import Verdict
 from regional_explorer.record.configs import may_matter
 from regional_explorer.record.grouping import grouped
@@ -19,6 +21,7 @@ from regional_explorer.record.plan import (
     Plan,
     Region,
     Tracing,
+    UserFunction,
     config_of,
     config_texts,
     whole_graph,
@@ -108,6 +111,20 @@ def whole_graph_candidate(
 ) -> Candidate:
     """Return the whole graph under a config as a candidate."""
     return candidate_of(stage, Root(f"whole graph, {tracing}", whole_graph(tracing)), config)
+
+
+def shipped_passes(device_type: str, ops: Collection[str]) -> list[UserFunction]:
+    """Return the passes that may make code of ``ops`` on a type of device faster."""
+    return [described(products_by_onednn)] if device_type == "cpu" and not {"mm", "addmm"}.isdisjoint(ops) else []
+
+
+def with_pass(base: Candidate, one: UserFunction) -> Candidate:
+    """Return a candidate whose regions have one more pass."""
+    plan = base.root.plan
+    for region in plan.regions:
+        treatment = replace(region.treatment, passes=(*region.treatment.passes, one))
+        plan = plan.changed(region.name, treatment=treatment)
+    return candidate_of(SearchStage.PASSES, Root(f"{base.root.title}, {one}", plan), base.config)
 
 
 def likeliest_candidates(*, grad: bool) -> list[Candidate]:

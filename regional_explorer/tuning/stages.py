@@ -8,7 +8,7 @@ from typing import Generic
 
 from regional_explorer.errors import NoCompilerError, error_line
 from regional_explorer.record.benchmark import Verdict
-from regional_explorer.record.plan import config_texts
+from regional_explorer.record.plan import Plan, UserFunction, config_texts
 from regional_explorer.record.statistics import MIN_FLOOR
 from regional_explorer.record.tuning import AT_HAND, Outcome, PieceRace, SearchStage, Try
 from regional_explorer.tuning.bench import Bench, P, RaceResult, TimedPiece
@@ -28,6 +28,7 @@ from regional_explorer.tuning.space import (
     whole_graph_candidate,
     with_changes,
     with_configs_of,
+    with_pass,
     without_cpp_wrapper,
 )
 from regional_explorer.tuning.tries import Tries
@@ -38,6 +39,10 @@ COMPILED = (Outcome.MEASURED, Outcome.SLOWER, Outcome.SAME_CODE)
 """The outcomes of plans whose pieces can be raced."""
 WRAPPED_WITHIN = 0.1
 """A C++ wrapper is tried on a tracing that, without it, is slower than the best by at most this fraction."""
+
+
+WRAPPED_STAGES = (SearchStage.TRACING, SearchStage.PASSES)
+"""The stages whose plans are tried with a C++ wrapper."""
 
 
 class Stages(Generic[P]):
@@ -55,13 +60,21 @@ class Stages(Generic[P]):
     def try_likeliest(self) -> None:
         """Try the plans that are mostly the best, and the plan at hand: a short budget is spent on these."""
         first, *others = likeliest_candidates(grad=self._bench.grad)
-        self.try_all([first, *self._plan_at_hand(), *others])
+        passes = self._limits.passes
+        treated = [with_pass(first, one) for one in passes]
+        self.try_all([first, *treated, *self._plan_at_hand()])
+        if self.tries.best in [one.title for one in treated]:
+            others = [with_pass(other, one) for one in passes for other in others]
+        self.try_all(others)
 
     def try_tracings(self) -> None:
         """Try the whole graph under the ways of tracing, the best of them with C++ wrappers, then the configs."""
         self.try_all(
             [whole_graph_candidate(SearchStage.TRACING, tracing) for tracing in tracings_to_try(grad=self._bench.grad)]
         )
+        if (best := self.tries.best) is not None:
+            base = self.tries.candidates[best]
+            self.try_all([with_pass(base, one) for one in self._limits.passes if not _has_pass(base.plan, one)])
         self._try_wrappers()
         self._try_keys()
 
@@ -77,12 +90,11 @@ class Stages(Generic[P]):
 
     def _try_wrappers(self) -> None:
         """Try C++ wrappers on the tracings that are not much slower than the best, the fastest first."""
-        traced = [tried for tried in self.tries if tried.stage is SearchStage.TRACING and tried.score is not None]
+        traced = [tried for tried in self.tries if tried.stage in WRAPPED_STAGES and tried.score is not None]
         traced.sort(key=lambda tried: -(tried.score or 0.0))
         wrapped = []
         for tried in traced:
-            assert tried.plan is not None  # noqa: S101 - only the references have none
-            with_wrapper = whole_graph_candidate(SearchStage.WRAPPER, tried.plan.tracing, WRAPPER)
+            with_wrapper = candidate_of(SearchStage.WRAPPER, self.tries.candidates[tried.title].root, WRAPPER)
             behind = surely_behind(tried, traced[0])
             if behind <= WRAPPED_WITHIN:
                 wrapped.append(with_wrapper)
@@ -186,6 +198,10 @@ class Stages(Generic[P]):
                 self.pieces.append(_piece_race(piece.partition, results))
             raced.append((piece, results))
         return raced
+
+
+def _has_pass(plan: Plan, one: UserFunction) -> bool:
+    return any(one in region.treatment.passes for region in plan.regions)
 
 
 def _piece_race(partition: str, results: Mapping[str, RaceResult]) -> PieceRace:

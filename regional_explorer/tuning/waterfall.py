@@ -15,7 +15,7 @@ from regional_explorer.measure.rounds import figure_of
 from regional_explorer.measure.timings import measure_rounds
 from regional_explorer.record.benchmark import Phase
 from regional_explorer.record.figure import Noise, exactly
-from regional_explorer.record.plan import AS_TORCH_COMPILE, Plan, Region, config_texts
+from regional_explorer.record.plan import AS_TORCH_COMPILE, Plan, Region, UserFunction, config_texts
 from regional_explorer.record.statistics import Floats
 from regional_explorer.record.tuning import PLAN_FOUND, TOGETHER, TORCH_COMPILE, GainPart, Outcome
 from regional_explorer.tuning.bench import Bench, P
@@ -27,14 +27,21 @@ _NOTHING = "There is no gain to take apart: "
 
 
 def without_each_change(plan: Plan) -> dict[str, Plan]:
-    """Return the plan without one of its changes, by the change: its way of tracing, or a key of its configs."""
+    """Return the plan without one of its changes, by the change: its way of tracing, a key of a config, a pass."""
     others = {}
     if plan.tracing != AS_TORCH_COMPILE:
         others[str(plan.tracing)] = plan.traced(AS_TORCH_COMPILE)
     configs = [{key: value} for region in plan.regions for _, config in region.configs for key, value in config.items()]
     for text, change in {text: config for config in configs for text in config_texts(config)}.items():
         others[text] = replace(plan, regions=tuple(_without(region, change) for region in plan.regions))
+    for one in {one for region in plan.regions for one in region.treatment.passes}:
+        others[str(one)] = replace(plan, regions=tuple(_without_pass(region, one) for region in plan.regions))
     return others
+
+
+def _without_pass(region: Region, one: UserFunction) -> Region:
+    passes = tuple(each for each in region.treatment.passes if each != one)
+    return replace(region, treatment=replace(region.treatment, passes=passes))
 
 
 def _without(region: Region, change: Mapping[str, Any]) -> Region:
