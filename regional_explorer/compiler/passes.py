@@ -22,8 +22,11 @@ def products_by_onednn(gm: fx.GraphModule) -> None:
         if not HAS_ONEDNN or value is None or (value.dtype, value.device.type) != (torch.float32, "cpu"):
             continue
         *bias, left, right = node.args
+        if str(left.meta["val"].shape[1]) == "0":  # oneDNN refuses it
+            continue
         with gm.graph.inserting_before(node):
             product = gm.graph.call_function(onednn_mm, (left, right))
             if bias:
                 product = gm.graph.call_function(aten.add.Tensor, (product, bias[0]))
+        product.meta["val"] = value
         node.replace_all_uses_with(product)

@@ -7,6 +7,9 @@ from regional_explorer.record.environment import Environment
 
 ATEN = "ATen"
 """The library that eager and most compiled code calls for a product."""
+ONEDNN = "oneDNN"
+BY_ONEDNN = "products_by_onednn"
+"""The name of the pass by which oneDNN computes products."""
 
 
 class Product(Record, frozen=True):

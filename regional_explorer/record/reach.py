@@ -9,7 +9,7 @@ import numpy as np
 from regional_explorer.record import Record
 from regional_explorer.record.benchmark import Phase, Timing, VariantName, Verdict
 from regional_explorer.record.figure import Figure
-from regional_explorer.record.floor import Floor, Product
+from regional_explorer.record.floor import BY_ONEDNN, ONEDNN, Floor, Product
 from regional_explorer.record.session import Session
 from regional_explorer.record.speeds import WORDS, numerics_of
 from regional_explorer.record.statistics import CONFIDENCE, MIN_FLOOR, Floats, confidence_interval, median_figure
@@ -24,6 +24,8 @@ class FloorReach(Record, frozen=True):
     seconds: Figure
     """Its time of a call."""
     floor: Floor
+    by_onednn: bool = False
+    """Whether it has the pass by which oneDNN computes products."""
 
     @property
     def left(self) -> float | None:
@@ -33,9 +35,10 @@ class FloorReach(Record, frozen=True):
 
     @property
     def slow_products(self) -> tuple[Product, ...]:
-        """The products that another library computes so much faster than ATen that a call would show it."""
+        """The products that a library which the plan does not use computes so much faster that a call would show it."""
         least_s = MIN_FLOOR * self.seconds.value
-        return tuple(product for product in self.floor.products if product.over_aten_s > least_s)
+        slow = (product for product in self.floor.products if product.over_aten_s > least_s)
+        return tuple(product for product in slow if not (self.by_onednn and product.library == ONEDNN))
 
 
 def reach_of(session: Session) -> FloorReach | None:
@@ -45,7 +48,10 @@ def reach_of(session: Session) -> FloorReach | None:
     if floor is None or not measured or session.environment.changes_since(floor.environment):
         return None
     title = min(measured, key=lambda word: measured[word].value)
-    return FloorReach(title, measured[title], floor)
+    plans = {PLAN_FOUND: session.tuning and session.tuning.plan, WORDS[VariantName.REGIONAL]: session.plan}
+    regions = plan.regions if (plan := plans.get(title)) else ()
+    passes = {one.name for region in regions for one in region.treatment.passes}
+    return FloorReach(title, measured[title], floor, BY_ONEDNN in passes)
 
 
 def _measured(session: Session) -> Iterator[tuple[str, Figure]]:

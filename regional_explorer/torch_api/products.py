@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from regional_explorer.record.floor import ATEN
+from regional_explorer.record.floor import ATEN, ONEDNN
 from regional_explorer.torch_api.graphs import size_hint
 
 PRODUCTS = (
@@ -114,7 +114,7 @@ def _ways(node: fx.Node, args: Any, kwargs: Any, *, constant: bool) -> Iterator[
         bias, (rows, weights) = tensors[0] if name == "addmm" else None, tensors[-2:]
         # The ops that Inductor calls for linear layers whose weights are constants (mkldnn_fusion.py, torch 2.13).
         linear: Any = torch.ops.mkldnn._linear_pointwise
-        yield "oneDNN", functools.partial(linear, rows, weights.t(), bias, "none", [], "")
+        yield ONEDNN, functools.partial(linear, rows, weights.t(), bias, "none", [], "")
         if constant:
             packed = torch.ops.mkldnn._reorder_linear_weight(weights.t().contiguous(), rows.shape[0])
             yield "oneDNN, packed weights", functools.partial(linear, rows, packed, bias, "none", [], "")

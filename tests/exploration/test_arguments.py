@@ -115,6 +115,7 @@ ENTRIES: dict[str, Any] = {
     "Selector": (lambda ex, *a, **k: rx.Selector(*a, **k), ["ops", ("*",)], {"innermost": False, "only": ()}),
     "Region": (lambda ex, *a, **k: rx.Region(*a, **k), ["a", PLAN.regions[0].selectors, {}],
                {"enabled": True, "joined": False, "carved": (), "backward_config": None}),
+    "products_by_onednn": (lambda ex, fn: draft(ex).configure("act", passes=[fn]), [rx.products_by_onednn], {}),
     "Pass": (lambda ex, *a, **k: draft(ex).configure("act", passes=[rx.Pass(*a, **k)]), [len], {"on": "backward"}),
     "Plan": (lambda ex, *a, **k: rx.Plan(*a, **k), [(), "instances"], {"tracing": rx.Tracing()}),
     "Tracing": (lambda ex, *a, **k: rx.Tracing(*a, **k), ["min_cut"],

@@ -182,7 +182,8 @@ def test_a_floor_says_what_is_left_and_in_which_products() -> None:
     result = FloorResult(session)
     assert result.sentence == (
         "A call takes 320 µs (your plan); floor 240 µs: at most 25.0 % left, "
-        "25.0 % of the call in 1 kind of products faster by oneDNN than by ATen."
+        "25.0 % of the call in 1 kind of products faster by oneDNN than by ATen "
+        "(rx.products_by_onednn is a pass for them)."
     )
     assert list(result.frame.floor_us) == pytest.approx([120.0, 120.0])
     assert result.frame["product"][1] == "all else: 4.00 KiB to read and write"
