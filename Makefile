@@ -84,7 +84,7 @@ lint: $(STAMP) $(NODE_STAMP) cxx ## ruff, mypy, import-linter; eslint, prettier,
 # Their lines come as they are printed: who waits sees the progress of all four. The end says which failed, and shows
 # the last lines of each again.
 PARTS := build/parts
-test: $(STAMP) cxx chromium ## lint, the documentation, and all tests but the slow ones, side by side
+test: $(STAMP) $(NODE_STAMP) cxx chromium ## lint, the documentation, and all tests but the slow ones, side by side
 	@rm -rf $(PARTS) && mkdir -p $(PARTS)
 	@$(MAKE) --keep-going --jobs=4 --no-print-directory $(addprefix part-,lint docs test-rest test-browser) \
 		|| { tail -v -n 30 $(PARTS)/*.failed; echo "failed: $$(cd $(PARTS) && echo *.failed)"; exit 1; }
