@@ -14,19 +14,25 @@ def products_by_onednn(gm: fx.GraphModule) -> None:
     ATen computes them by MKL, which is slower on some processors: on an AMD EPYC it takes twice as long. Inductor fuses
     the addition of the bias into the code that reads the product.
     """
-    from regional_explorer.torch_api.onednn import HAS_ONEDNN, onednn_mm  # loads the lowerings of Inductor
+    from regional_explorer.torch_api.onednn import onednn_mm  # loads the lowerings of Inductor
 
     for node in gm.graph.nodes:
-        is_product = node.target in (aten.mm.default, aten.addmm.default) and not node.kwargs
-        value = node.meta["val"] if is_product else None
-        if not HAS_ONEDNN or value is None or (value.dtype, value.device.type) != (torch.float32, "cpu"):
+        if not is_for_onednn(node):
             continue
         *bias, left, right = node.args
-        if str(left.meta["val"].shape[1]) == "0":  # oneDNN refuses it
-            continue
         with gm.graph.inserting_before(node):
             product = gm.graph.call_function(onednn_mm, (left, right))
             if bias:
                 product = gm.graph.call_function(aten.add.Tensor, (product, bias[0]))
-        product.meta["val"] = value
+        product.meta["val"] = node.meta["val"]
         node.replace_all_uses_with(product)
+
+
+def is_for_onednn(node: fx.Node) -> bool:
+    """Return whether ``products_by_onednn`` lets oneDNN compute a node."""
+    if node.target not in (aten.mm.default, aten.addmm.default) or node.kwargs:
+        return False
+    value, left = (of.meta["val"] for of in (node, node.args[-2]))  # type: ignore[union-attr]
+    is_empty = str(left.shape[1]) == "0"  # oneDNN refuses it
+    is_float = (value.dtype, value.device.type) == (torch.float32, "cpu")
+    return torch.backends.mkldnn.is_available() and is_float and not is_empty

@@ -17,6 +17,7 @@ from torch import fx
 
 from regional_explorer.capture.live_graph import LiveGraph
 from regional_explorer.compiler.entry_file import EntryFile, path_beside_cache
+from regional_explorer.compiler.passes import is_for_onednn
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import Run
 from regional_explorer.errors import MeasureError, count
@@ -27,7 +28,7 @@ from regional_explorer.measure.rounds import run_rounds
 from regional_explorer.record import Record, Seconds
 from regional_explorer.record.benchmark import Phase
 from regional_explorer.record.environment import Environment
-from regional_explorer.record.floor import ATEN, Floor, Product
+from regional_explorer.record.floor import ATEN, ONEDNN, Floor, Product
 from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.grouping import grouped
 from regional_explorer.torch_api.graphs import computes_nothing, is_only_kept, only_moves
@@ -165,7 +166,8 @@ def _keep(file: ProductFile, entry: ProductEntry) -> None:
 
 def _product(entry: ProductEntry, nodes: Sequence[fx.Node]) -> Product:
     each_s = entry.seconds[entry.library]
-    return Product(product_text(nodes[0]), len(nodes), each_s, entry.library, entry.seconds.get(ATEN, each_s))
+    aten_s, has_pass = entry.seconds.get(ATEN, each_s), entry.library == ONEDNN and is_for_onednn(nodes[0])
+    return Product(product_text(nodes[0]), len(nodes), each_s, entry.library, aten_s, has_pass)
 
 
 def _measured(key: str, node: fx.Node, run: Run) -> ProductEntry:

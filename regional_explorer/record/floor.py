@@ -25,6 +25,8 @@ class Product(Record, frozen=True):
     """That library."""
     aten_s: Seconds
     """The least time in which ATen did."""
+    has_pass: bool = False
+    """Whether that library is oneDNN, and the pass ``products_by_onednn`` lets it compute them."""
 
     @property
     def seconds(self) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 from regional_explorer.record import Record
 from regional_explorer.record.benchmark import Phase, Timing, VariantName, Verdict
 from regional_explorer.record.figure import Figure
-from regional_explorer.record.floor import BY_ONEDNN, ONEDNN, Floor, Product
+from regional_explorer.record.floor import BY_ONEDNN, Floor, Product
 from regional_explorer.record.session import Session
 from regional_explorer.record.speeds import WORDS, numerics_of
 from regional_explorer.record.statistics import CONFIDENCE, MIN_FLOOR, Floats, confidence_interval, median_figure
@@ -38,7 +38,7 @@ class FloorReach(Record, frozen=True):
         """The products that a library which the plan does not use computes so much faster that a call would show it."""
         least_s = MIN_FLOOR * self.seconds.value
         slow = (product for product in self.floor.products if product.over_aten_s > least_s)
-        return tuple(product for product in slow if not (self.by_onednn and product.library == ONEDNN))
+        return tuple(product for product in slow if not (self.by_onednn and product.has_pass))
 
 
 def reach_of(session: Session) -> FloorReach | None:

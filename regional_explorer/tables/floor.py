@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from regional_explorer.errors import count
 from regional_explorer.record.figure import Figure
-from regional_explorer.record.floor import BY_ONEDNN, ONEDNN, Floor, Product
+from regional_explorer.record.floor import BY_ONEDNN, Floor, Product
 from regional_explorer.record.reach import FloorReach, PhaseReach
 from regional_explorer.style.formats import duration, percent, size, with_interval
 from regional_explorer.tables.table import Column, Number, Table, bound_columns
@@ -27,7 +27,7 @@ def floor_sentence(floor: Floor, reach: FloorReach | None) -> str:
     libraries = " or ".join(dict.fromkeys(product.library for product in slow))
     kinds = f"{count(len(slow), 'kind')} of products faster by {libraries} than by ATen"
     where = f", {percent(share)} of the call in {kinds}" if slow else ""
-    where += f" (rx.{BY_ONEDNN} is a pass for them)" if any(product.library == ONEDNN for product in slow) else ""
+    where += f" (rx.{BY_ONEDNN} is a pass for them)" if any(product.has_pass for product in slow) else ""
     return f"{takes}; floor {duration(floor.seconds)}: at most {percent(reach.left)} left{where}."
 
 

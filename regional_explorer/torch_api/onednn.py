@@ -9,7 +9,6 @@ from torch._inductor import ir
 from torch._inductor.lowering import permute, register_lowering
 from torch._inductor.mkldnn_ir import LinearUnary
 
-HAS_ONEDNN = torch.backends.mkldnn.is_available()
 _LIBRARY = torch.library.Library("regional_explorer", "FRAGMENT")
 _LIBRARY.define("onednn_mm(Tensor left, Tensor right) -> Tensor")
 

@@ -164,13 +164,25 @@ def test_nothing_between_ops_counts_and_an_embedding_reads_no_other_row() -> Non
 
 def with_floor(seconds: float, base: Session | None = None, **fields: Any) -> Session:
     """Return a session of a call whose fastest plan takes 320 µs, with a floor of one product and some bytes."""
-    product = Product("mm 8×8 · 8×8 float32", 2, seconds / 4, "oneDNN", seconds / 2)
+    product = Product("mm 8×8 · 8×8 float32", 2, seconds / 4, "oneDNN", seconds / 2, has_pass=True)
     found = Floor((product,), 4096, seconds / 2, ENVIRONMENT)
     return replace(base or sessions.measured(), floor=replace(found, **fields))
 
 
 def answer_text(session: Session) -> str:
     return " ".join(str(rx.SavedSession(session).answer).split())
+
+
+def test_the_pass_is_named_only_where_it_helps() -> None:
+    session = with_floor(240e-6)
+    assert "is a pass for them" in FloorResult(session).sentence
+    (product,) = session.floor.products if session.floor else ()
+    other = with_floor(240e-6, products=(replace(product, has_pass=False),))  # such as a product of bfloat16
+    assert "25.0 % of the call in 1 kind of products faster by oneDNN than by ATen." in FloorResult(other).sentence
+    reach = reach_of(session)
+    assert reach is not None
+    assert reach.slow_products == (product,)
+    assert replace(reach, by_onednn=True).slow_products == (), "the plan has the pass"
 
 
 def test_a_floor_says_what_is_left_and_in_which_products() -> None:
